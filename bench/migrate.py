@@ -30,8 +30,7 @@ from bench.stock import fill, settings_of
 from bench.texts import memories, questions
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import MigrationRequest, counts, move, verify
-from meritory.engine.transfer.migrate_run import MigrationReport
+from meritory.engine.transfer.migrate import MigrationReport, MigrationRequest, counts, move, verify
 from meritory.store.migrate.endpoint import Endpoint
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint

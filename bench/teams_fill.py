@@ -20,8 +20,9 @@ from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, prepare_batch
 from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.contract.memories import MemoryChange
-from meritory.store.postgres.write import CHUNK_ROWS, Arrival, load
+from meritory.store.contract.memories import Indexed, MemoryChange
+from meritory.store.contract.store import Store, Transaction
+from meritory.store.postgres.write import ARRIVALS_LIMIT
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.
 SETTINGS = ("shared_buffers=2GB", "max_wal_size=4GB")
@@ -61,11 +62,25 @@ def settings_of(home: Path, url: str) -> Settings:
     return load_settings(home, {"MERITORY_DATABASE_URL": url})
 
 
+Arrival = tuple[Indexed, MemoryChange]
+
+
+def load(store: Store, user: str, taken: Sequence[Arrival]) -> None:
+    """Insert memories of one user, so many in each transaction."""
+    for start in range(0, len(taken), ARRIVALS_LIMIT):
+
+        def work(transaction: Transaction, start: int = start) -> None:
+            for memory, change in taken[start : start + ARRIVALS_LIMIT]:
+                transaction.insert(memory, change)
+
+        store.write(user, work)
+
+
 def arrivals(services: Services, scope: Scope, texts: Sequence[str]) -> Iterator[Arrival]:
     """The texts as memories, with all that is derived from them."""
     items = list(stock.drafts(texts))
-    for start in range(0, len(items), CHUNK_ROWS):
-        made = [_draft(item, scope) for item in items[start : start + CHUNK_ROWS]]
+    for start in range(0, len(items), ARRIVALS_LIMIT):
+        made = [_draft(item, scope) for item in items[start : start + ARRIVALS_LIMIT]]
         prepared = prepare_batch(services, made)
         change = MemoryChange(services.world.new_id(), prepared.now, "bench", "create")
         for item in prepared.items:
@@ -149,12 +164,12 @@ def _filled(order: Order) -> tuple[float, float]:
             began = time.perf_counter()
             texts = tenant.texts()
             # In pieces: a large tenant as a whole would take gigabytes.
-            for start in range(0, len(texts), 5 * CHUNK_ROWS):
-                piece = texts[start : start + 5 * CHUNK_ROWS]
+            for start in range(0, len(texts), 5 * ARRIVALS_LIMIT):
+                piece = texts[start : start + 5 * ARRIVALS_LIMIT]
                 ready = list(arrivals(memory.services, memory.scope, piece))
                 stored_from = time.perf_counter()
                 prepare_s += stored_from - began
-                load(memory.services.store, ready)
+                load(memory.services.store, tenant.name, ready)
                 began = time.perf_counter()
                 load_s += began - stored_from
         print(f"{tenant.name}: {tenant.size:,}", flush=True)

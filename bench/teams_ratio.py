@@ -13,13 +13,13 @@ import numpy as np
 import psycopg
 
 from bench import stock
-from bench.teams_fill import Tenant, arrivals, erase, settings_of
+from bench.teams_fill import Arrival, Tenant, arrivals, erase, load, settings_of
 from bench.teams_measure import timed
 from bench.texts import memories, questions
 from meritory import Memory
 from meritory.settings import load_settings
 from meritory.store.contract.store import Store, Transaction
-from meritory.store.postgres.write import CHUNK_ROWS, Arrival, load
+from meritory.store.postgres.write import ARRIVALS_LIMIT
 
 # Nobody's tenant, into which many are stored at once.
 _BULK = "bulk"
@@ -32,7 +32,7 @@ class Amount:
     recalls: int = 150
     starts: int = 80
     writes: int = 80
-    bulk: int = 3 * CHUNK_ROWS
+    bulk: int = 3 * ARRIVALS_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def both(home: Path, url: str, tenant: Tenant) -> Iterator[tuple[Memory, Memory]
     ):
         if is_new:
             texts = tenant.texts()
-            for start in range(0, len(texts), CHUNK_ROWS):
-                piece = texts[start : start + CHUNK_ROWS]
+            for start in range(0, len(texts), ARRIVALS_LIMIT):
+                piece = texts[start : start + ARRIVALS_LIMIT]
                 one_by_one(own.services.store, list(arrivals(own.services, own.scope, piece)))
         yield (
             own.view(user=tenant.name, project=stock.PROJECT),
@@ -146,7 +146,7 @@ def bulk_ratio(home: Path, url: str, amount: Amount) -> Ratio:
         in_database = list(arrivals(shared.services, shared.scope, texts))
         try:
             file_ms = _each(lambda: one_by_one(own.services.store, in_file), len(texts))
-            bulk_ms = _each(lambda: load(shared.services.store, in_database), len(texts))
+            bulk_ms = _each(lambda: load(shared.services.store, _BULK, in_database), len(texts))
         finally:
             with psycopg.connect(url) as connection:
                 erase(connection, _BULK)

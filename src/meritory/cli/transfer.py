@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.engine.transfer.entries import FoundFiles
     from meritory.engine.transfer.import_ import ImportReport
-    from meritory.engine.transfer.migrate import MigrationRequest
-    from meritory.engine.transfer.migrate_run import MigrationReport, UserTally
+    from meritory.engine.transfer.migrate import MigrationReport, MigrationRequest, UserTally
     from meritory.settings import Settings
 
 PROBLEMS_SHOWN = 10

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moving_kit import all_rows, lived_in, made, moved, raw_rows, side, silent
 
 from learning_kit import WORDS
 from meritory.api.memory import Memory
@@ -20,6 +19,7 @@ from meritory.store.migrate.endpoint import COMMON, DERIVED, GIVEN, TABLES
 from meritory.store.opening import open_store
 from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
+from migrate_kit import all_rows, lived_in, made, moved, raw_rows, side, silent
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def secrets_of(*places: Place) -> list[str]:
     found = []
     for place in places:
         with side(place) as opened_side, opened_side.reading() as reading:
-            found.append(reading.secret())
+            found.append(reading.noted("secret") or "")
     return found
 
 

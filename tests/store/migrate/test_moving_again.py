@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from moving_kit import all_rows, made, moved, raw_rows, side
 
 from meritory.domain.errors import Conflict, Corrupt, InputError, NotFound
 from meritory.domain.place import Place
@@ -17,6 +16,7 @@ from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate import MigrationRequest, preview
 from meritory.lab.measure import copied
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
+from migrate_kit import all_rows, made, moved, raw_rows, side
 
 
 class Stopped(Exception):

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from moving_kit import all_rows, made, moved, raw_rows, side
 from psycopg.conninfo import conninfo_to_dict
 
 from meritory.domain.errors import Busy, Conflict, Corrupt, InputError, NotFound, StorageError
@@ -25,6 +24,7 @@ from meritory.store.migrate.endpoint import EndpointWriter
 from meritory.store.opening import open_store
 from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
+from migrate_kit import all_rows, made, moved, raw_rows, side
 from postgres_kit import Server, address_of
 
 SMALL = MigrationRequest(batch_rows=2)
@@ -107,7 +107,7 @@ def test_every_batch_is_one_transaction_with_its_note(database: Place, tmp_path:
 
 _CHILD = """
 import sys
-from moving_kit import moved
+from migrate_kit import moved
 from meritory.engine.transfer.migrate import MigrationRequest
 from meritory.domain.place import Place
 def watch(done, total):

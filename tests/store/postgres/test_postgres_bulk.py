@@ -1,9 +1,10 @@
-"""Taking many memories in at once leaves the rows that one after the other would leave."""
+"""Memories that are inserted together leave the rows that one after the other would leave."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,17 @@ from contract.builders import (
 )
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Scope, Source
-from meritory.store.contract.memories import Indexed
-from meritory.store.contract.store import Transaction
+from meritory.domain.place import Place
+from meritory.store.contract.memories import Indexed, MemoryChange
+from meritory.store.contract.store import Store, Transaction
+from meritory.store.opening import open_store
 from meritory.store.postgres.schema import TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
-from meritory.store.postgres.write import Arrival, BulkTransaction, PostgresTransaction, load
-from meritory.store.sqlite.store import SqliteStore
+from migrate_kit import all_rows
 from postgres_kit import Server
 
 CHUNK_ROWS = 7
+Arrival = tuple[Indexed, MemoryChange | None]
 
 
 def arrivals(count: int, first: int = 1) -> list[Arrival]:
@@ -115,22 +118,22 @@ def reset_numbers(address: str) -> None:
             connection.execute(statement)  # type: ignore[arg-type]
 
 
-def test_the_same_rows_in_every_table(addresses: tuple[str, str]) -> None:
+def test_the_same_rows_in_every_table(addresses: tuple[str, str], tmp_path: Path) -> None:
     taken = arrivals(45)
-    # The first are there already: numbers go on, known entities are found again.
-    old, new = taken[:9], taken[9:]
-    for address, is_bulk in zip(addresses, (False, True), strict=True):
-        reset_numbers(address)
-        store = PostgresStore(address)
+    file = Place(file=tmp_path / "singly.db")
+    places = (Place(url=addresses[0]), Place(url=addresses[1]), file)
+    for place in places:
+        if place.url:
+            reset_numbers(place.url)
+        store = open_store(place)
         for embedder in (EMBEDDER, OTHER_EMBEDDER):
             store.register_embedder(embedder)
-        _one_by_one(store, old)
-        if is_bulk:
-            assert load(store, iter(new), CHUNK_ROWS) == len(new)
-        else:
-            for start in range(0, len(new), CHUNK_ROWS):
-                _one_by_one(store, new[start : start + CHUNK_ROWS])
+        # The first are there already: numbers go on, known entities are found again.
+        for chunk in (taken[:9], *(taken[i : i + CHUNK_ROWS] for i in range(9, 45, CHUNK_ROWS))):
+            insert(store, chunk, is_alone=place.url == addresses[0])
         store.close()
+    # A file inserts every memory by statements of its own.
+    assert all_rows(places[1], "default") == all_rows(file, "default")
     singly, together = (rows_of(address) for address in addresses)
     filled = {table for table, rows in singly.items() if rows}
     assert filled >= {
@@ -141,11 +144,14 @@ def test_the_same_rows_in_every_table(addresses: tuple[str, str]) -> None:
         assert together[table] == rows, table
 
 
-def _one_by_one(store: PostgresStore, taken: list[Arrival]) -> None:
+def insert(store: Store, taken: list[Arrival], *, is_alone: bool = False) -> None:
+    """Insert memories in one transaction; with a read after each, so that none are together."""
+
     def work(transaction: Transaction) -> None:
-        assert isinstance(transaction, PostgresTransaction)
-        # As every memory is stored on its own, whatever `insert` makes of many.
-        PostgresTransaction.insert_many(transaction, taken)
+        for memory, note in taken:
+            transaction.insert(memory, note)
+            if is_alone:
+                assert transaction.has("default", memory.record.id)
 
     store.write("default", work)
 
@@ -153,7 +159,7 @@ def _one_by_one(store: PostgresStore, taken: list[Arrival]) -> None:
 def test_what_was_taken_in_is_found_and_can_be_changed(addresses: tuple[str, str]) -> None:
     store = PostgresStore(addresses[0])
     store.register_embedder(EMBEDDER)
-    load(store, arrivals(20))
+    insert(store, arrivals(20))
     found = store.search(words_search(Scope(), "deploy"))
     assert len(found.rows) == 10
     assert store.check(deep=True) == []
@@ -170,7 +176,7 @@ def test_a_chunk_is_stored_whole_or_not_at_all(addresses: tuple[str, str]) -> No
     twice: list[Arrival] = [*taken, taken[0]]
     before = rows_of(addresses[0])
     with pytest.raises(Exception, match="memories_user_id_key"):
-        load(store, twice)
+        insert(store, twice)
     after = rows_of(addresses[0])
     assert after == before
     store.close()
@@ -186,9 +192,8 @@ def test_very_much_at_once_goes_through_after_other_changes(addresses: tuple[str
     ]
 
     def work(transaction: Transaction) -> None:
-        transaction.insert(*first)
-        assert isinstance(transaction, BulkTransaction)
-        transaction.insert_many(long)
+        for memory, note in (first, *long):
+            transaction.insert(memory, note)
         transaction.count("default", "taken in", len(long))
 
     store.write("default", work)
@@ -200,7 +205,7 @@ def test_very_much_at_once_goes_through_after_other_changes(addresses: tuple[str
 def test_a_text_that_cannot_be_stored_is_named_as_such(addresses: tuple[str, str]) -> None:
     store = PostgresStore(addresses[0])
     with pytest.raises(InputError, match="NUL"):
-        load(store, [(indexed(record(1, "half\0a text")), None)])
+        insert(store, [(indexed(record(1, "half\0a text")), None)])
     assert store.users() == []
     store.close()
 
@@ -210,12 +215,6 @@ def test_only_one_tenant_at_a_time(addresses: tuple[str, str]) -> None:
     one: Indexed = indexed(record(1))
     other = indexed(record(2, user="somebody"))
     with pytest.raises(InputError, match="one user"):
-        load(store, [(one, None), (other, None)])
-    assert load(store, []) == 0
+        insert(store, [(one, None), (other, None)])
     assert store.users() == []
     store.close()
-
-
-def test_a_file_takes_memories_one_by_one(store: SqliteStore) -> None:
-    with pytest.raises(InputError, match="PostgreSQL"):
-        load(store, arrivals(1))

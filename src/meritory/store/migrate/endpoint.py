@@ -9,24 +9,37 @@ from __future__ import annotations
 import abc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MEMORIES, row_hash
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
 from meritory.store.sql.tables import TABLES as ALL_TABLES
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
 # Enough that round trips no longer count, and few enough to be held in memory.
 PAGE_ROWS = 4_000
 # Sessions hold whole transcripts, models whole checkpoints.
 _PAGE_ROWS = {"sessions": 100, "models": 1}
+VECTORS, MODELS, JOBS = BY_NAME["memory_vectors"], BY_NAME["models"], BY_NAME["jobs"]
+# Engines fill these from other tables, or keep them for themselves.
+DERIVED = frozenset({"memories_fts", "memories_vocabulary", "memory_terms", "tenants"})
+# All users share these: a migration joins them with those of the target.
+COMMON = frozenset({"meta", "embedders", "schema_version"})
+TABLES = tuple(table for table in ALL_TABLES if table.name not in DERIVED | COMMON)
+# Merely opening a store can leave rows in these: a migration replaces them.
+BOOKKEEPING = frozenset({"scopes", "counters", "events", "consents", "predictor_state", "jobs"})
+# By table the column whose numbers it gives.
+GIVEN: dict[str, str] = {table.name: table.number for table in TABLES if table.number is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TablePart:
     """A table, or the vectors of one embedder."""
 
@@ -39,11 +52,21 @@ class TablePart:
         """The name under which the target records progress."""
         return self.table.name if self.embedder is None else f"{self.table.name} {self.embedder[0]}"
 
-    @property
-    def key(self) -> tuple[str, ...]:
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.table.columns]
+
+    @cached_property
+    def key(self) -> list[str]:
         """The columns that tell a user's rows apart; empty where a user has only one."""
         fixed = {TENANT, *(("embedder",) if self.embedder else ())}
-        return tuple(name for name in self.table.key if name not in fixed)
+        return [name for name in self.table.key if name not in fixed]
+
+    @cached_property
+    def key_at(self) -> list[int]:
+        """The places of the key in a row."""
+        return [self.columns.index(name) for name in self.key]
 
     @property
     def page_rows(self) -> int:
@@ -51,24 +74,12 @@ class TablePart:
         return _PAGE_ROWS.get(self.table.name, PAGE_ROWS)
 
 
-VECTORS, MODELS, JOBS = BY_NAME["memory_vectors"], BY_NAME["models"], BY_NAME["jobs"]
-# Engines fill these from other tables, or keep them for themselves.
-DERIVED = frozenset({"memories_fts", "memories_vocabulary", "memory_terms", "tenants"})
-# All users share these: a migration joins them with those of the target.
-COMMON = frozenset({"meta", "embedders", "schema_version"})
-TABLES = tuple(table for table in ALL_TABLES if table.name not in DERIVED | COMMON)
-# Merely opening a store can leave rows in these: a migration replaces them.
-BOOKKEEPING = frozenset({"scopes", "counters", "events", "consents", "predictor_state", "jobs"})
-# By the table that gives numbers the column that holds them.
-GIVEN: dict[str, str] = {table.name: table.number for table in TABLES if table.number is not None}
+# -- rewriting ------------------------------------------------------------------------------------
 
-
-Edit = Callable[[Any], Any]
-# A memory's scope by its number: agent and project, over which its hash goes too.
-Scopes = Mapping[int, tuple[str | None, str | None]]
-# Columns that hold a memory, or a rule, as it once was.
-_MEMORIES_WITHIN = {("memory_history", "before"), ("memory_history", "other")}
-_RULES_WITHIN = {("rule_events", "before")}
+# Columns with an earlier version of a memory, or of a rule, as JSON.
+_WITH_MEMORY = {("memory_history", "before"), ("memory_history", "other")}
+_WITH_RULE = {("rule_events", "before")}
+_AGENT_AT = MEMORIES.columns.index("agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,127 +88,103 @@ class Rewriting:
 
     old_user: str
     new_user: str
+    # By the table that gives numbers the amount that is added to each.
     raised: Mapping[str, int] = field(default_factory=dict)
-    scopes: Scopes = field(default_factory=dict)
+    # By number the agent and project of a scope: the hash of a memory covers them.
+    scopes: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
     # PostgreSQL has no NUL character in its texts.
     takes_nul: bool = True
 
     def of(self, part: TablePart) -> Callable[[Row], Row]:
-        """What makes the rows of one part those of the other side."""
-        edits = {
-            at: edit
-            for at, column in enumerate(part.table.columns)
-            if (edit := self._edit(part, column.name)) is not None
-        }
-        if part.table.name == "memories":
-            return partial(self._memory, edits, _places(part))
-        if edits or not self.takes_nul:
-            return partial(self._edited, edits)
-        return _same
+        """Return the function that rewrites the rows of a part."""
+        edits: dict[int, Callable[[Any], Any]] = {}
+        is_renamed, actions = self.old_user != self.new_user, self.raised.get("actions", 0)
+        for at, column in enumerate(part.columns):
+            raised = self.raised.get(part.table.numbers.get(column, ""), 0)
+            within = (part.table.name, column)
+            if part.embedder is not None and column == "embedder":
+                edits[at] = partial(_replaced, part.embedder[1])
+            elif column == TENANT and is_renamed:
+                edits[at] = partial(_replaced, self.new_user)
+            elif raised:
+                edits[at] = partial(_raised, raised)
+            elif is_renamed and within in _WITH_MEMORY:
+                edits[at] = partial(_edit_json, "user", self._renamed)
+            elif actions and within in _WITH_RULE:
+                edits[at] = partial(_edit_json, "replayed_through", partial(_raised, actions))
 
-    def _edit(self, part: TablePart, column: str) -> Edit | None:
-        table = part.table
-        raised = self.raised.get(table.numbers.get(column, ""), 0)
-        is_renamed = self.old_user != self.new_user
-        if part.embedder is not None and column == "embedder":
-            number = part.embedder[1]
-            return lambda _: number
-        if column == "user":
-            return (lambda _: self.new_user) if is_renamed else None
-        if raised:
-            return partial(_raised, raised)
-        if is_renamed and (table.name, column) in _MEMORIES_WITHIN:
-            return self._memory_within
-        if self.raised.get("actions") and (table.name, column) in _RULES_WITHIN:
-            return self._rule_within
-        return None
+        def rewrite(row: Row) -> Row:
+            if edits:
+                values = list(row)
+                for at, edit in edits.items():
+                    values[at] = edit(values[at])
+                row = tuple(values)
+            return row if self.takes_nul else without_nul(row)
 
-    def _edited(self, edits: Mapping[int, Edit], row: Row) -> Row:
-        if edits:
-            values = list(row)
-            for at, edit in edits.items():
-                values[at] = edit(values[at])
-            row = tuple(values)
-        return row if self.takes_nul else without_nul(row)
+        return self._hashed(part, rewrite) if part.table.name == "memories" else rewrite
 
-    def _memory(self, edits: Mapping[int, Edit], places: tuple[int, ...], row: Row) -> Row:
-        """A memory, whose hash goes over its user too; one that is damaged stays so."""
-        told = self._edited(edits, row)
-        *at, scope_at, hash_at = places
-        scope = self.scopes.get(row[scope_at], (None, None))
-        new_scope = scope if self.takes_nul else without_nul(scope)
-        before, after = _durable(row, at, scope), _durable(told, at, new_scope)
-        if before == after or row_hash(before) != row[hash_at]:
-            return told
-        return (*told[:hash_at], row_hash(after), *told[hash_at + 1 :])
+    def _hashed(self, part: TablePart, rewrite: Callable[[Row], Row]) -> Callable[[Row], Row]:
+        """Return a function that renews the hash of a memory, too; a damaged one stays damaged."""
+        durable = [name for name in MEMORIES.columns if name not in ("agent", "project")]
+        at = [part.columns.index(name) for name in durable]
+        scope_at, hash_at = part.columns.index("scope"), part.columns.index("row_hash")
 
-    def _memory_within(self, text: Any) -> Any:
-        known = _object(text)
-        if known.get("user") != self.old_user:
-            return text
-        return json.dumps({**known, "user": self.new_user}, ensure_ascii=False)
+        def hashed_values(row: Row, scope: Row) -> list[Any]:
+            values = [row[place] for place in at]
+            return [*values[:_AGENT_AT], *scope, *values[_AGENT_AT:]]
 
-    def _rule_within(self, text: Any) -> Any:
-        known = _object(text)
-        through = known.get("replayed_through")
-        if not isinstance(through, int):
-            return text
-        return json.dumps({**known, "replayed_through": _raised(self.raised["actions"], through)})
+        def rewrite_memory(row: Row) -> Row:
+            new, scope = rewrite(row), self.scopes.get(row[scope_at], (None, None))
+            before = hashed_values(row, scope)
+            after = hashed_values(new, scope if self.takes_nul else without_nul(scope))
+            if before == after or row_hash(before) != row[hash_at]:
+                return new
+            return (*new[:hash_at], row_hash(after), *new[hash_at + 1 :])
+
+        return rewrite_memory
+
+    def _renamed(self, user: Any) -> Any:
+        return self.new_user if user == self.old_user else user
 
 
 def without_nul(row: Row) -> Row:
-    """The row with a sign in the place of every NUL character; nearly all rows are as they were."""
+    """Return the row with a replacement character for every NUL; nearly all rows have none."""
     if not any(type(value) is str and "\0" in value for value in row):
         return row
     return tuple(v.replace("\0", "\ufffd") if isinstance(v, str) else v for v in row)
 
 
-def _same(row: Row) -> Row:
-    return row
+def _replaced(new: Any, old: Any) -> Any:
+    return new
 
 
-def _raised(by: int, number: int | None) -> int | None:
-    # None is no number, and neither is nought: it says that there was none yet.
-    return number + by if number else number
+def _raised(by: int, number: Any) -> Any:
+    # None and 0 are not numbers of rows: there was none yet.
+    return number + by if number and isinstance(number, int) else number
 
 
-def _places(part: TablePart) -> tuple[int, ...]:
-    """Where a memory has its durable values, but for agent and project, its scope and its hash."""
-    names = [column.name for column in part.table.columns]
-    durable = [name for name in MEMORIES.columns if name not in ("agent", "project")]
-    return tuple(names.index(name) for name in (*durable, "scope", "row_hash"))
-
-
-_AGENT_AT = MEMORIES.columns.index("agent")
-
-
-def _durable(row: Row, at: list[int], scope: tuple[Any, ...]) -> list[Any]:
-    """The values over which a memory's hash goes, in their order."""
-    values = [row[place] for place in at]
-    return [*values[:_AGENT_AT], *scope, *values[_AGENT_AT:]]
-
-
-def _object(text: Any) -> dict[str, Any]:
-    """What a text holds; nothing where that cannot be read any more."""
+def _edit_json(name: str, edit: Callable[[Any], Any], text: Any) -> Any:
+    """Return a JSON object with one field edited; text that cannot be read stays as it is."""
     try:
-        known = json.loads(text) if isinstance(text, str) else {}
-    except ValueError:
-        return {}
-    return known if isinstance(known, dict) else {}
+        value = json.loads(text)
+    except (ValueError, TypeError):
+        return text
+    if not isinstance(value, dict) or edit(value.get(name)) == value.get(name):
+        return text
+    return json.dumps({**value, name: edit(value[name])}, ensure_ascii=False)
 
 
-# Beside the other things that a store knows of itself.
-_PREFIX = "moving "
+# -- progress -------------------------------------------------------------------------------------
 
 
 def key_of(user: str) -> str:
-    """Under which name the target notes it."""
-    return _PREFIX + user
+    """Return the key in `meta` under which the target records the progress of a user."""
+    return f"moving {user}"
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointState:
-    """The numbers by which a user's rows are known to have changed, or not."""
+    """The numbers that change with a user's rows."""
 
     change: int = 0
     purge: int = 0
@@ -208,42 +195,25 @@ class EndpointState:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What was done for a user, and from where."""
+    """How much of a user was copied, and from where."""
 
     source: str
     user: str
-    standing: EndpointState
-    # By the table that gives numbers what is added to each on the way.
+    state: EndpointState
+    # By the table that gives numbers the amount that is added to each.
     raised: Mapping[str, int] = field(default_factory=dict)
     # The part that was last written to and the key of its last row, None when it is done.
     part: str | None = None
     after: tuple[Any, ...] | None = None
     copied: Mapping[str, int] = field(default_factory=dict)
-    document_count: int = 0
-    token_count: int = 0
     is_complete: bool = False
 
-    def encoded(self) -> str:
-        """As the target keeps it."""
-        return json.dumps(asdict(self))
 
-
-def decoded(text: str) -> Progress:
-    """What `encoded` wrote."""
-    known: dict[str, Any] = json.loads(text)
-    after = known.pop("after")
-    return Progress(
-        standing=EndpointState(**known.pop("standing")),
-        after=None if after is None else tuple(after),
-        **known,
-    )
-
-
-T = TypeVar("T")
+# -- endpoints ------------------------------------------------------------------------------------
 
 
 class EndpointEmbedder(NamedTuple):
-    """An embedder that a store knows, by its number there."""
+    """An embedder, by its number in a store."""
 
     number: int
     name: str
@@ -251,36 +221,23 @@ class EndpointEmbedder(NamedTuple):
     spec: str
 
 
-class Added(NamedTuple):
-    """What new memories added to the full-text index, where it counts by itself."""
-
-    document_count: int = 0
-    token_count: int = 0
-
-
 class EndpointReader(abc.ABC):
-    """One look at a store: nothing changes while it lasts."""
+    """One snapshot of a store."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self.connection = connection
 
-    # -- what differs -----------------------------------------------------------------------
-
     @abc.abstractmethod
     def users(self) -> list[str]:
-        """Everybody who may have something in the store."""
+        """Return all users who may have rows in the store."""
 
     @abc.abstractmethod
-    def standing(self, user: str) -> EndpointState:
-        """The numbers by which a user's rows are known to have changed."""
+    def state(self, user: str) -> EndpointState:
+        """Return the numbers that change with a user's rows."""
 
     @abc.abstractmethod
     def _owned(self, table: SqlTable) -> str:
-        """The condition that a row `t` is of a user."""
-
-    @abc.abstractmethod
-    def _of(self, user: str) -> SqlConnection:
-        """Return the connection, ready for statements about a user's rows."""
+        """Return the condition that a row `t` belongs to a user."""
 
     @abc.abstractmethod
     def _stream(
@@ -288,18 +245,24 @@ class EndpointReader(abc.ABC):
     ) -> Iterator[Row]:
         """Return the rows that a statement about a user finds, read a page at a time."""
 
-    # -- what does not ----------------------------------------------------------------------
+    def _of(self, user: str) -> SqlConnection:
+        """Return the connection, ready for statements about a user's rows."""
+        return self.connection
+
+    def _across(self) -> AbstractContextManager[None]:
+        """Let the statements of the block be about all users."""
+        return nullcontext()
 
     def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
-        """A user's rows by their keys, from behind a key on; vectors as a file has them."""
+        """Return a user's rows by their keys, from behind a key on; vectors as a file has them."""
         table = part.table
-        names = ", ".join(f"t.{column.name}" for column in table.columns)
+        names = ", ".join(f"t.{name}" for name in part.columns)
         keys = ", ".join(f"t.{name}" for name in part.key)
         statement = f"SELECT {names} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
         values: list[Any] = [user]
         if part.embedder is not None:
             statement += " AND t.embedder = ?"
-            values.append(self._number_of(part))
+            values += [one.number for one in self.embedders() if one.name == part.embedder[0]]
         if after is not None and keys:
             statement += f" AND ({keys}) > ({', '.join('?' for _ in after)})"
             values += after
@@ -308,135 +271,128 @@ class EndpointReader(abc.ABC):
         )
 
     def numbers(self, user: str, table: SqlTable, page_rows: int) -> Iterator[int]:
-        """The numbers that a table gave for a user, ascending."""
-        found = self._stream(
+        """Return the numbers that a table gave for a user, ascending."""
+        rows = self._stream(
             user,
             f"SELECT t.{table.number} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
             f" ORDER BY t.{table.number}",
             (user,),
             page_rows,
         )
-        return (number for (number,) in found)
+        return (number for (number,) in rows)
+
+    def _first(self, user: str, asked: str, table: SqlTable, rest: str = "", *values: Any) -> Any:
+        """Return the first row of a statement about a user's rows of a table."""
+        statement = f"SELECT {asked} FROM {table.name} t WHERE {self._owned(table)}{rest}"  # noqa: S608
+        return self._of(user).execute(statement, (user, *values)).fetchone()
 
     def count(self, user: str, table: SqlTable) -> int:
-        """How many rows a user has."""
-        (count,) = (
-            self._of(user)
-            .execute(
-                f"SELECT count(*) FROM {table.name} t WHERE {self._owned(table)}",  # noqa: S608
-                (user,),
-            )
-            .fetchone()
-        )
-        return int(count)
+        """Return the number of a user's rows."""
+        return int(self._first(user, "count(*)", table)[0])
 
     def has_rows(self, user: str, table: SqlTable) -> bool:
-        """Whether a user has any row."""
-        found = self._of(user).execute(
-            f"SELECT 1 FROM {table.name} t WHERE {self._owned(table)} LIMIT 1",  # noqa: S608
-            (user,),
-        )
-        return found.fetchone() is not None
+        """Return whether a user has any row."""
+        return self._first(user, "1", table, " LIMIT 1") is not None
+
+    def vector_count(self, user: str, embedder: int) -> int:
+        """Return the number of a user's vectors of an embedder."""
+        return int(self._first(user, "count(*)", VECTORS, " AND t.embedder = ?", embedder)[0])
+
+    def has_vectors(self) -> bool:
+        """Return whether any user has a vector."""
+        with self._across():
+            found = self.connection.execute("SELECT embedder FROM memory_vectors LIMIT 1")
+            return found.fetchone() is not None
 
     def embedders(self) -> list[EndpointEmbedder]:
-        """The embedders that the store knows."""
-        found = self.connection.execute(
+        """Return the embedders of the store."""
+        rows = self.connection.execute(
             "SELECT embedder, name, dimension, spec FROM embedders ORDER BY embedder"
         )
-        return [EndpointEmbedder(*row) for row in found]
+        return [EndpointEmbedder(*row) for row in rows]
 
-    def serving(self) -> str | None:
-        """The embedder whose vectors answer searches."""
-        number = self._noted("serving")
-        return next((one.name for one in self.embedders() if str(one.number) == number), None)
-
-    def secret(self) -> str:
-        """What the store makes its codes from."""
-        return self._noted("secret") or ""
-
-    def progress(self, user: str) -> Progress | None:
-        """How far a move of this user into this store came, if there ever was one."""
-        noted = self._noted(key_of(user))
-        return None if noted is None else decoded(noted)
-
-    def _noted(self, key: str) -> str | None:
+    def noted(self, key: str) -> str | None:
+        """Return a value of `meta`."""
         found = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if found is None else str(found[0])
 
-    def _number_of(self, part: TablePart) -> int:
-        """The embedder's number on this side."""
-        assert part.embedder is not None  # noqa: S101 - for mypy
-        return next(one.number for one in self.embedders() if one.name == part.embedder[0])
-
-    def vector_count(self, user: str, embedder: int) -> int:
-        """How many vectors of an embedder a user has."""
-        (count,) = (
-            self._of(user)
-            .execute(
-                f"SELECT count(*) FROM memory_vectors t WHERE {self._owned(VECTORS)}"  # noqa: S608
-                " AND t.embedder = ?",
-                (user, embedder),
-            )
-            .fetchone()
-        )
-        return int(count)
+    def progress(self, user: str) -> Progress | None:
+        """Return the progress of a migration of this user into this store, if there was one."""
+        noted = self.noted(key_of(user))
+        return None if noted is None else msgspec.json.decode(noted, type=Progress)
 
 
 class EndpointWriter(EndpointReader):
     """One transaction that changes the target, for one user."""
 
     @abc.abstractmethod
-    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> Added:
-        """Stores rows as they are; what is derived from them is made."""
+    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> None:
+        """Store rows unchanged, and what is derived from them."""
 
     @abc.abstractmethod
     def clear(self, user: str) -> None:
-        """Removes every row of a user."""
+        """Delete every row of a user."""
 
     @abc.abstractmethod
     def taken(self, table: SqlTable, numbers: Iterable[int]) -> int:
-        """Nought if none of these numbers is taken, else the highest that was ever given."""
+        """Return 0 if none of these numbers is taken, else the highest that was ever given."""
 
     @abc.abstractmethod
-    def has_vectors(self) -> bool:
-        """Whether anybody has a vector here."""
+    def settle(self, user: str, state: EndpointState) -> None:
+        """Make the user visible; new numbers are given after those that were migrated."""
 
-    @abc.abstractmethod
-    def settle(self, user: str, standing: EndpointState, added: Added) -> None:
-        """Lets the user appear: new numbers are given behind those that were moved."""
-
-    @abc.abstractmethod
     def note(self, key: str, value: str) -> None:
-        """Keeps something that the store knows of itself."""
+        """Set a value of `meta`."""
+        with self._across():
+            self.connection.execute(
+                """INSERT INTO meta VALUES (?, ?)
+                    ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+                (key, value),
+            )
 
-    @abc.abstractmethod
+    def note_progress(self, user: str, progress: Progress) -> None:
+        """Record the progress of a user."""
+        self.note(key_of(user), msgspec.json.encode(progress).decode())
+
     def register(self, embedder: EndpointEmbedder) -> None:
-        """Makes an embedder known, unless it is."""
+        """Add an embedder, unless the store has it."""
+        with self._across():
+            self.connection.execute(
+                """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
+                    ON CONFLICT (name) DO NOTHING""",
+                embedder[1:],
+            )
 
 
-class Endpoint(Protocol):
-    """A store that is moved from or to."""
+class Endpoint(abc.ABC):
+    """A store that is migrated from or to."""
 
-    # As people are shown it.
+    # As people read it.
     name: str
     kind: str
     takes_nul: bool
 
     @property
     def is_hidden(self) -> bool:
-        """Return whether migrated rows stay invisible to others until they are complete."""
+        """Whether migrated rows stay invisible to others until they are complete."""
+        return False
 
+    @abc.abstractmethod
     def reading(self) -> AbstractContextManager[EndpointReader]:
-        """One look at everything, for the length of the block."""
+        """Open one snapshot of everything, for the block."""
 
+    @abc.abstractmethod
     def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
-        """Runs `work` in a transaction; returns once it is durable."""
+        """Run `work` in a transaction; return once it is durable."""
 
     def claimed(self, user: str) -> AbstractContextManager[None]:
-        """Keeps others from moving the same user in, for the length of the block."""
+        """Keep others from migrating the same user into the store, for the block."""
+        return nullcontext()
 
+    @abc.abstractmethod
     def reveal(self, users: Sequence[str]) -> None:
-        """Puts what was moved in its place, once all of it is there: of these users alone."""
+        """Give a new store its name, once all of these users, and no others, are in it."""
 
+    @abc.abstractmethod
     def close(self) -> None:
-        """Lets go of the store."""
+        """Close the store."""

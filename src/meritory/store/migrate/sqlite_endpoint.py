@@ -18,8 +18,7 @@ from meritory.store.migrate.endpoint import (
     GIVEN,
     MODELS,
     TABLES,
-    Added,
-    EndpointEmbedder,
+    Endpoint,
     EndpointReader,
     EndpointState,
     EndpointWriter,
@@ -27,7 +26,6 @@ from meritory.store.migrate.endpoint import (
     TablePart,
     key_of,
 )
-from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.backup import hold_alone, sync_file
 from meritory.store.sqlite.engine import (
@@ -40,14 +38,14 @@ from meritory.store.sqlite.engine import (
 )
 
 T = TypeVar("T")
-# A file that is not whole yet has another name, so that it is not taken for a store.
+# An incomplete file has another name, so that it is not taken for a store.
 UNFINISHED_SUFFIX = ".moving"
 _ASKED_AT_ONCE = 10_000
 _SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 
 
 class SqliteEndpointReader(EndpointReader):
-    """A look at a file."""
+    """A file, which is locked against other processes."""
 
     def __init__(self, connection: sqlite3.Connection, models: ModelRows) -> None:
         super().__init__(connection)
@@ -59,17 +57,15 @@ class SqliteEndpointReader(EndpointReader):
             for table in TABLES
             if table.owner is None and table is not MODELS
         ]
-        found = self.connection.execute(" UNION ".join(named) + " ORDER BY user")
-        return [user for (user,) in found]
+        rows = self.connection.execute(" UNION ".join(named) + " ORDER BY user")
+        return [user for (user,) in rows]
 
-    def standing(self, user: str) -> EndpointState:
-        change, purge, learned = (
-            int(self._noted(name) or 0) for name in ("change", "purge", "learned")
-        )
-        return EndpointState(change, purge, learned, {name: self.highest(name) for name in GIVEN})
+    def state(self, user: str) -> EndpointState:
+        numbers = {name: int(self.noted(name) or 0) for name in ("change", "purge", "learned")}
+        return EndpointState(**numbers, given={name: self._highest(name) for name in GIVEN})
 
-    def highest(self, table: str) -> int:
-        """The highest number that a table ever gave."""
+    def _highest(self, table: str) -> int:
+        """Return the highest number that a table ever gave."""
         given = self.connection.execute(_SEQUENCE, (table,)).fetchone()
         found = self.connection.execute(
             f"SELECT max({GIVEN[table]}) FROM {table}"  # noqa: S608
@@ -77,9 +73,16 @@ class SqliteEndpointReader(EndpointReader):
         return max(given[0] if given else 0, found[0] or 0)
 
     def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
-        if part.table is MODELS:
-            return self._model_rows(user, -1 if after is None else after[0])
-        return super().rows(user, part, after)
+        if part.table is not MODELS:
+            return super().rows(user, part, after)
+        first = 0 if after is None else after[0] + 1
+        versions = (version for version in self._models.versions(user)[::-1] if version >= first)
+        contents = ((version, self._models.content(user, version)) for version in versions)
+        return (
+            (user, version, content, hashlib.sha256(content).hexdigest())
+            for version, content in contents
+            if content is not None
+        )
 
     def count(self, user: str, table: SqlTable) -> int:
         if table is MODELS:
@@ -89,21 +92,12 @@ class SqliteEndpointReader(EndpointReader):
     def has_rows(self, user: str, table: SqlTable) -> bool:
         return bool(self.count(user, table)) if table is MODELS else super().has_rows(user, table)
 
-    def _model_rows(self, user: str, after: int) -> Iterator[Row]:
-        for version in sorted(self._models.versions(user)):
-            content = self._models.content(user, version) if version > after else None
-            if content is not None:
-                yield user, version, content, hashlib.sha256(content).hexdigest()
-
     def _owned(self, table: SqlTable) -> str:
         if table.owner is not None:
             owner, column = table.owner
             return f"(SELECT o.user FROM {owner} o WHERE o.{column} = t.{column}) = ?"  # noqa: S608
-        # In the order of the numbers, so that nothing has to be sorted first.
+        # Read in the order of the numbers, so that nothing has to be sorted first.
         return "+t.user = ?" if table.number else "t.user = ?"
-
-    def _of(self, user: str) -> SqlConnection:
-        return self.connection
 
     def _stream(
         self, user: str, statement: str, values: Sequence[Any], page_rows: int
@@ -114,20 +108,17 @@ class SqliteEndpointReader(EndpointReader):
 class SqliteEndpointWriter(SqliteEndpointReader, EndpointWriter):
     """A transaction on a file."""
 
-    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> Added:
+    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> None:
         if part.table is MODELS:
-            # Files know no transaction; one that is written again is the same.
+            # Files are not part of a transaction; writing one again changes nothing.
             for _, version, content, _ in rows:
                 self._models.put(user, version, content)
-            return Added()
-        columns = part.table.columns
-        names = ", ".join(column.name for column in columns)
+            return
         self.connection.executemany(
-            f"INSERT INTO {part.table.name} ({names})"  # noqa: S608
-            f" VALUES ({', '.join('?' for _ in columns)})",
+            f"INSERT INTO {part.table.name} ({', '.join(part.columns)})"  # noqa: S608
+            f" VALUES ({', '.join('?' for _ in part.columns)})",
             rows,
         )
-        return Added()
 
     def clear(self, user: str) -> None:
         for version in self._models.versions(user):
@@ -140,7 +131,7 @@ class SqliteEndpointWriter(SqliteEndpointReader, EndpointWriter):
                 )
 
     def taken(self, table: SqlTable, numbers: Iterable[int]) -> int:
-        highest, left = self.highest(table.name), iter(numbers)
+        highest, left = self._highest(table.name), iter(numbers)
         asked = f"""SELECT 1 FROM {table.name} WHERE {table.number} IN
             (SELECT value FROM json_each(?)) LIMIT 1"""  # noqa: S608
         while highest and (some := list(islice(left, _ASKED_AT_ONCE))):
@@ -148,54 +139,29 @@ class SqliteEndpointWriter(SqliteEndpointReader, EndpointWriter):
                 return highest
         return 0
 
-    def has_vectors(self) -> bool:
-        return (
-            self.connection.execute("SELECT 1 FROM memory_vectors LIMIT 1").fetchone() is not None
-        )
-
-    def settle(self, user: str, standing: EndpointState, added: Added) -> None:
-        for name, value in (
-            *(("change", standing.change), ("learned", standing.learned)),
-            *([("purge", standing.purge)] if standing.purge else []),
-        ):
+    def settle(self, user: str, state: EndpointState) -> None:
+        for name in ("change", "learned", *(("purge",) if state.purge else ())):
             self.connection.execute(
                 """INSERT INTO meta VALUES (:name, CAST(:value AS TEXT)) ON CONFLICT (key)
                     DO UPDATE SET value = max(CAST(value AS INTEGER), :value)""",
-                {"name": name, "value": value},
+                {"name": name, "value": getattr(state, name)},
             )
-        for table, number in standing.given.items():
-            self._give_behind(table, number)
-
-    def _give_behind(self, table: str, number: int) -> None:
-        """SQLite knows by itself what is there, but not what was given and is gone again."""
-        if self.connection.execute(_SEQUENCE, (table,)).fetchone():
-            self.connection.execute(
-                "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table)
-            )
-        elif number:
-            self.connection.execute(
-                """INSERT INTO sqlite_sequence SELECT name, ? FROM sqlite_master
-                    WHERE name = ? AND sql LIKE '%AUTOINCREMENT%'""",
-                (number, table),
-            )
-
-    def note(self, key: str, value: str) -> None:
-        self.connection.execute(
-            """INSERT INTO meta VALUES (?, ?)
-                ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
-            (key, value),
-        )
-
-    def register(self, embedder: EndpointEmbedder) -> None:
-        self.connection.execute(
-            """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
-                ON CONFLICT (name) DO NOTHING""",
-            embedder[1:],
-        )
+        # SQLite finds the numbers that are in use, but not those of deleted rows.
+        for table, number in state.given.items():
+            if self.connection.execute(_SEQUENCE, (table,)).fetchone():
+                self.connection.execute(
+                    "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table)
+                )
+            elif number:
+                self.connection.execute(
+                    """INSERT INTO sqlite_sequence SELECT name, ? FROM sqlite_master
+                        WHERE name = ? AND sql LIKE '%AUTOINCREMENT%'""",
+                    (number, table),
+                )
 
 
-class SqliteEndpoint:
-    """A file, for as long as a move takes."""
+class SqliteEndpoint(Endpoint):
+    """A file, for the duration of a migration."""
 
     kind = "sqlite"
     takes_nul = True
@@ -212,87 +178,65 @@ class SqliteEndpoint:
             stack.enter_context(contextlib.closing(hold_alone(self.path)))
             stack.enter_context(translated(self.path))
             if self.path.exists() and unfinished.exists() and unfinished.samefile(self.path):
-                # Its new name is there already, and only the old one was left to be removed.
+                # It has its new name already; only the old one was not removed.
                 unfinished.unlink()
             if not self._file.exists():
                 create(self._file)
-            self._connection = stack.enter_context(contextlib.closing(self._opened()))
-            if not is_target:
-                self._connection.execute("PRAGMA query_only = ON")
-            self._held = stack.pop_all()
-
-    def _opened(self) -> sqlite3.Connection:
-        connection = connect(self._file, write=True)
-        try:
+            connection = stack.enter_context(contextlib.closing(connect(self._file, write=True)))
             demand_ours(connection, self._file)
             migrate(connection, self._file)
             connection.execute("PRAGMA journal_mode = WAL")
             broken = connection.execute("PRAGMA foreign_key_check").fetchone()
-        except BaseException:
-            connection.close()
-            raise
-        if broken is not None:
-            connection.close()
-            raise Corrupt(
-                f"a row of {broken[0]} in {self.path} points at nothing",
-                hint="`meritory doctor --deep` tells more; restore a backup",
-            )
-        return connection
+            if broken is not None:
+                raise Corrupt(
+                    f"a row of {broken[0]} in {self.path} points at nothing",
+                    hint="`meritory doctor --deep` tells more; restore a backup",
+                )
+            if not is_target:
+                connection.execute("PRAGMA query_only = ON")
+            self._connection, self._held = connection, stack.pop_all()
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it has the name yet that others know."""
         return self._file != self.path
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqliteEndpointReader]:
-        """Read the file, which is locked."""
         with translated(self.path):
             yield SqliteEndpointReader(self._connection, self._models)
 
     def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
-        """Runs `work` in a transaction."""
         connection = self._connection
         with translated(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
-                made = work(SqliteEndpointWriter(connection, self._models))
+                result = work(SqliteEndpointWriter(connection, self._models))
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        return made
-
-    def claimed(self, user: str) -> contextlib.AbstractContextManager[None]:
-        """The whole file is ours already."""
-        return contextlib.nullcontext()
+        return result
 
     def reveal(self, users: Sequence[str]) -> None:
-        """Gives a new file its name."""
         if not self.is_hidden:
             return
         with translated(self.path):
-            self._demand_only(users)
+            rows = self._connection.execute("SELECT key FROM meta WHERE key LIKE ?", (key_of("%"),))
+            # Users of an earlier migration may be incomplete.
+            if others := {key for (key,) in rows} - set(map(key_of, users)):
+                names = ", ".join(sorted(key.removeprefix(key_of("")) for key in others))
+                raise Conflict(
+                    f"{self._file} holds what an earlier move brought of {names}",
+                    hint="move them too, or delete that file and start over",
+                )
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
-            # Never over a file that came to be there in the meantime.
+            # Never over a file that was created since.
             os.link(self._file, self.path)
             for leftover in (self._file, *side_files(self._file)):
                 leftover.unlink(missing_ok=True)
             sync_file(self.path.parent)
 
-    def _demand_only(self, users: Sequence[str]) -> None:
-        """What another move left in the file, maybe the half of it, must not appear with it."""
-        noted = self._connection.execute("SELECT key FROM meta WHERE key LIKE ?", (key_of("%"),))
-        others = {key for (key,) in noted} - set(map(key_of, users))
-        if others:
-            names = ", ".join(sorted(key.removeprefix(key_of("")) for key in others))
-            raise Conflict(
-                f"{self._file} holds what an earlier move brought of {names}",
-                hint="move them too, or delete that file and start over",
-            )
-
     def close(self) -> None:
-        """Lets go of the file."""
         self._held.close()

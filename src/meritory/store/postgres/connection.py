@@ -24,7 +24,6 @@ from meritory.store.sql import mapper
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
     from psycopg import Cursor, Pipeline, RawCursor
-    from psycopg.adapt import Dumper
 
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -121,10 +120,6 @@ class TenantConnection:
         self.enter(None)
         yield
         self.enter(tenant)
-
-    def adapt(self, kind: type, dumper: type[Dumper]) -> None:
-        """Teaches the connection how values of a kind are sent."""
-        self._raw.adapters.register_dumper(kind, dumper)
 
     def commit(self) -> None:
         """Ends the transaction, if it ever began."""

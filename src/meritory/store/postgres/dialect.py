@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,26 +147,26 @@ def _led(table: str, match: re.Match[str]) -> str:
 
 
 # PostgreSQL's own numbers for its types, which never change.
-_BYTEA, _BIGINT, _INTEGER, _TEXT, _REAL = 17, 20, 23, 25, 700
+_BYTEA, _BIGINT, _INTEGER, _TEXT, _REAL, _DOUBLE = 17, 20, 23, 25, 700, 701
 _NUMBERS: dict[str, tuple[int, str]] = {
     "i8": (_BIGINT, ">i8"),
     "i4": (_INTEGER, ">i4"),
     "f4": (_REAL, ">f4"),
 }
 _LENGTH_BYTES = 4
-# In the place of a length.
+# In place of a length.
 _MISSING = b"\xff\xff\xff\xff"
 
 
 @dataclass(frozen=True, slots=True)
 class PackedArray:
-    """An array of one dimension, as it goes over the wire."""
+    """An array of one dimension, in PostgreSQL's binary format."""
 
     content: bytes
 
 
 def packed_dumper() -> type[Dumper]:
-    """What hands a packed array to the driver; the statement says its type."""
+    """Return the class by which the driver sends a packed array; the statement names its type."""
     from psycopg.adapt import Buffer, Dumper
     from psycopg.pq import Format
 
@@ -179,7 +181,7 @@ def packed_dumper() -> type[Dumper]:
 
 
 def packed_numbers(values: NDArray[Any], kind: str) -> PackedArray:
-    """An array of numbers: `i8`, `i4` or `f4`."""
+    """Return an array of numbers: `i8`, `i4` or `f4`."""
     number, sent_as = _NUMBERS[kind]
     size = np.dtype(sent_as).itemsize
     cells = np.empty(len(values), np.dtype([("length", ">i4"), ("value", sent_as)]))
@@ -188,32 +190,46 @@ def packed_numbers(values: NDArray[Any], kind: str) -> PackedArray:
 
 
 def packed_texts(texts: Sequence[str], at: Iterable[int], count: int) -> PackedArray:
-    """An array of texts, each told by its place in a list that has it once."""
-    cells = [_cell(text) for text in texts]
-    return _packed(_TEXT, count, b"".join([cells[one] for one in at]))
+    """Return an array of texts, each given by its place in a list of different texts."""
+    cells = [_text_cell(text) for text in texts]
+    return _packed(_TEXT, count, b"".join([cells[place] for place in at]))
 
 
-def packed_column(texts: Sequence[str | None]) -> PackedArray:
-    """An array of texts, some of which may be missing."""
-    cells, has_missing = [], False
-    for text in texts:
-        if text is None:
-            cells.append(_MISSING)
-            has_missing = True
-        else:
-            cells.append(_cell(text))
-    return _packed(_TEXT, len(texts), b"".join(cells), has_missing=has_missing)
+def packed_column(kind: str, values: Sequence[Any], number: int | None = None) -> PackedArray:
+    """Return the values of a column as an array; `number` is that of a type without a fixed one."""
+    known, cell = _CELLS[kind]
+    cells = [_MISSING if value is None else cell(value) for value in values]
+    return _packed(known if number is None else number, len(values), b"".join(cells))
 
 
-def _cell(text: str) -> bytes:
+def _blob_cell(value: bytes) -> bytes:
+    return len(value).to_bytes(_LENGTH_BYTES, "big") + value
+
+
+def _text_cell(text: str) -> bytes:
     if "\0" in text:
         raise InputError(NUL_REFUSED)
-    encoded = text.encode()
-    return len(encoded).to_bytes(_LENGTH_BYTES, "big") + encoded
+    return _blob_cell(text.encode())
+
+
+def _vector_cell(blob: bytes) -> bytes:
+    """Return a vector of `vector_blob` as pgvector takes it: empty means there is none."""
+    numbers = np.frombuffer(blob, "<f4").astype(">f4")
+    return _blob_cell(struct.pack(">hh", len(numbers), 0) + numbers.tobytes()) if blob else _MISSING
+
+
+# By type of a column PostgreSQL's number for it, and how a value is sent.
+_CELLS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
+    "INTEGER": (_BIGINT, partial(struct.Struct(">iq").pack, 8)),
+    "REAL": (_DOUBLE, partial(struct.Struct(">id").pack, 8)),
+    "TEXT": (_TEXT, _text_cell),
+    "BLOB": (_BYTEA, _blob_cell),
+    "VECTOR": (0, _vector_cell),
+}
 
 
 def packed_pieces(values: NDArray[np.uint16], starts: NDArray[np.int64]) -> PackedArray:
-    """An array of byte strings: small numbers, cut where each string begins."""
+    """Return an array of byte strings: small numbers, cut where each string begins."""
     sizes = 2 * np.diff(np.append(starts, len(values)))
     ends = np.cumsum(sizes + _LENGTH_BYTES)
     total = int(ends[-1]) if len(ends) else 0
@@ -227,16 +243,7 @@ def packed_pieces(values: NDArray[np.uint16], starts: NDArray[np.int64]) -> Pack
     return _packed(_BYTEA, len(starts), words.tobytes())
 
 
-def packed_vectors(vectors: NDArray[np.float32], number: int) -> PackedArray:
-    """An array of pgvector's vectors, whose type has this number in its database."""
-    count, dimension = vectors.shape
-    cell = [("length", ">i4"), ("width", ">i2"), ("unused", ">i2"), ("numbers", ">f4", dimension)]
-    cells = np.zeros(count, np.dtype(cell))
-    cells["length"], cells["width"], cells["numbers"] = 4 + 4 * dimension, dimension, vectors
-    return _packed(number, count, cells.tobytes())
-
-
-def _packed(number: int, count: int, cells: bytes, *, has_missing: bool = False) -> PackedArray:
-    """With the header in front: dimensions, missing ones, the type, the size, counted from one."""
-    header = [1, int(has_missing), number, count, 1] if count else [0, 0, number]
+def _packed(number: int, count: int, cells: bytes) -> PackedArray:
+    # Dimensions, whether values may be missing, the type, the size, and the first index.
+    header = [1, 1, number, count, 1] if count else [0, 0, number]
     return PackedArray(np.array(header, ">i4").tobytes() + cells)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meritory.domain.errors import Busy, StorageError
+from meritory.store.postgres.dialect import PackedArray, packed_dumper
 from meritory.store.postgres.retry import translate_error
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class ConnectionPool:
             raw.close()
             raise
         raw.prepared_max = _PREPARED_LIMIT
+        raw.adapters.register_dumper(PackedArray, packed_dumper())
         if self.is_pooled:
             # Not every pooler knows on which connection a statement was prepared.
             raw.prepare_threshold = None

@@ -90,8 +90,14 @@ def walls(schema: str, tables: Iterable[str]) -> Iterator[str]:
 
 SCHEMA = "meritory"
 # By logical type. Text compares by its bytes, as in SQLite, in any locale.
-TYPES = {"INTEGER": "bigint", "REAL": "double precision", "TEXT": "text", "BLOB": "bytea"}
-_COLUMN_TYPES = {**TYPES, "TEXT": 'text COLLATE "C"', "VECTOR": "vector"}
+TYPES = {
+    "INTEGER": "bigint",
+    "REAL": "double precision",
+    "TEXT": "text",
+    "BLOB": "bytea",
+    "VECTOR": "vector",
+}
+_COLUMN_TYPES = {**TYPES, "TEXT": 'text COLLATE "C"'}
 # Rows that change often get room for their next version on the same page.
 _FILL_FACTORS = {"tenants": 50, "memory_stats": 70}
 

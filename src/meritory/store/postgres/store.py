@@ -44,7 +44,7 @@ from meritory.store.postgres.vectors import (
     nearest_rows,
 )
 from meritory.store.postgres.views import TenantTraitCache, Views
-from meritory.store.postgres.write import TOPICS, BulkTransaction, Tools
+from meritory.store.postgres.write import TOPICS, PostgresTransaction
 from meritory.store.search import search
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
@@ -92,10 +92,8 @@ class PostgresStore(SqlStore):
     # -- writing --------------------------------------------------------------------------
 
     def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
-        tools = Tools(self._stemmer, self.damaged)
-
         def whole(connection: WritingConnection) -> T:
-            transaction = BulkTransaction(connection, tools)
+            transaction = PostgresTransaction(connection, self._stemmer, self.damaged)
             result = work(transaction)
             transaction.flush()
             return result
@@ -104,8 +102,7 @@ class PostgresStore(SqlStore):
 
     def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         with self._engine.read(probe.scope.user) as connection:
-            found = embedder_of(connection, probe.scope.user, probe.embedder)
-            return nearest_rows(connection, found, probe, scope)
+            return nearest_rows(connection, probe, scope)
 
     # -- finding --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,6 @@ _PLACES = """SELECT term, string_agg(int8send(row), ''::bytea),
     FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?))
         AND row = ANY(?::bigint[]) GROUP BY term"""
 _ADD = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
-    SELECT :user, t.term, :row, :token_count, t.weight, t.places
-    FROM unnest(:terms::text[], :weights::real[], :places::bytea[]) t (term, weight, places)"""
-_ADD_MANY = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
     SELECT :user, t.* FROM unnest(:terms::text[], :rows::bigint[], :token_counts::integer[],
         :weights::real[], :places::bytea[]) t"""
 _DROP = """DELETE FROM memory_terms
@@ -53,47 +50,23 @@ _DROP = """DELETE FROM memory_terms
 _TOTALS = "SELECT document_count, token_count FROM tenants WHERE user = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedText:
-    """What of a memory is in the index."""
+class IndexedText(NamedTuple):
+    """The texts of a memory that are in the index."""
 
     content: str
     words: str
 
 
-def add(connection: SqlConnection, stemmer: Stemmer, user: str, row: int, text: IndexedText) -> int:
-    """Puts the text of a memory into the index; returns how many tokens it has."""
-    places = _places(stemmer, text)
-    token_count = sum(map(len, places.values()))
-    if places:
-        connection.execute(
-            _ADD,
-            {
-                "user": user,
-                "row": row,
-                "token_count": token_count,
-                "terms": list(places),
-                "weights": [_weight(np.array(found)) for found in places.values()],
-                "places": [np.array(found, ">u2").tobytes() for found in places.values()],
-            },
-        )
-    return token_count
-
-
-def add_many(
-    connection: SqlConnection,
-    stemmer: Stemmer,
-    user: str,
-    texts: tuple[IntArray, Sequence[IndexedText]],
+def add(
+    connection: SqlConnection, stemmer: Stemmer, user: str, texts: Mapping[int, IndexedText]
 ) -> int:
-    """Puts the texts of many rows into the index, as `add` would; returns how many tokens."""
-    rows, told = texts
-    stems = stemmer.stems_of([part for text in told for part in (text.content, text.words)])
+    """Add texts by their rows to the index; return their number of tokens."""
+    stems = stemmer.stems_of([part for text in texts.values() for part in text])
     lengths = np.array([len(part) for part in stems], np.int64)
     token_count = int(lengths.sum())
     if not token_count:
         return 0
-    flat = [stem[:STEM_CHARS_MAX] for part in stems for stem in part]
+    flat = [_short(stem) for part in stems for stem in part]
     # Sorted by their bytes, as the table's key is: neighbours then go to the same page.
     known = sorted(set(flat))
     code_of = {stem: code for code, stem in enumerate(known)}
@@ -103,13 +76,14 @@ def add_many(
     places = np.minimum(
         np.arange(token_count) - np.repeat(np.cumsum(lengths) - lengths, lengths), _PLACE_MAX
     ) + _WORDS_PLACE * (part_at % 2)
-    order = np.argsort(codes * len(told) + memory_at, kind="stable")
+    order = np.argsort(codes * len(texts) + memory_at, kind="stable")
     codes, memory_at, places = codes[order], memory_at[order], places[order]
     starts = np.flatnonzero(np.append(True, (np.diff(codes) != 0) | (np.diff(memory_at) != 0)))
     weight = np.where(places >= _WORDS_PLACE, WORDS_COLUMN_WEIGHT, 1.0)
-    tokens = np.bincount(part_at // 2, minlength=len(told))
+    tokens = np.bincount(part_at // 2, minlength=len(texts))
+    rows = np.array(list(texts), np.int64)
     connection.execute(
-        _ADD_MANY,
+        _ADD,
         {
             "user": user,
             "terms": packed_texts(known, codes[starts].tolist(), len(starts)),
@@ -125,25 +99,10 @@ def add_many(
 def drop(
     connection: SqlConnection, stemmer: Stemmer, user: str, row: int, text: IndexedText
 ) -> int:
-    """Takes out of the index again what was put in; returns how many tokens that were."""
-    places = _places(stemmer, text)
-    connection.execute(_DROP, (user, row, as_json(places)))
-    return sum(map(len, places.values()))
-
-
-def _places(stemmer: Stemmer, text: IndexedText) -> dict[str, list[int]]:
-    """By stem where it stands."""
-    content, words = stemmer.stems_of((text.content, text.words))
-    places: dict[str, list[int]] = {}
-    for stems, first in ((content, 0), (words, _WORDS_PLACE)):
-        for at, stem in enumerate(stems):
-            places.setdefault(stem[:STEM_CHARS_MAX], []).append(first + min(at, _PLACE_MAX))
-    return places
-
-
-def _weight(places: NDArray[Any]) -> float:
-    in_words = int(np.count_nonzero(places >= _WORDS_PLACE))
-    return len(places) - in_words + WORDS_COLUMN_WEIGHT * in_words
+    """Remove a text from the index; return its number of tokens."""
+    stems = [_short(stem) for part in stemmer.stems_of(text) for stem in part]
+    connection.execute(_DROP, (user, row, as_json(set(stems))))
+    return len(stems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,10 +286,9 @@ _NearestVECTORS = f"SELECT m.row, v.vector {_OF_SCOPE} ORDER BY m.row"
 _ROW_COUNT = "SELECT document_count FROM tenants WHERE user = ?"
 
 
-def nearest_rows(
-    connection: SqlConnection, embedder: StoredEmbedder | None, probe: NeighbourProbe, scope: int
-) -> list[Nearest]:
-    """For each vector the live rows of one scope at or above a cosine, nearest first."""
+def nearest_rows(connection: SqlConnection, probe: NeighbourProbe, scope: int) -> list[Nearest]:
+    """Return for each vector the live rows of a scope at or above a cosine, nearest first."""
+    embedder = embedder_of(connection, probe.scope.user, probe.embedder)
     if embedder is None or embedder.dimension != probe.vectors.shape[1]:
         # The embedder was retired between embedding and writing.
         return [Nearest.none() for _ in probe.vectors]

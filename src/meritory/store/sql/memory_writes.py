@@ -76,18 +76,12 @@ class SqlMemoryWrites(SqlMemoryQueries):
 
     def insert(self, memory: Indexed, change: MemoryChange | None) -> None:
         record = memory.record
-        row = self._new_row(self._values(memory))
+        (row,) = self.connection.execute(_INSERT, self._values(memory)).fetchone()
         self.connection.execute(COUNTERS.insert, {"row": row, **self._counters(record)})
         self._set_vectors(row, memory.vectors)
-        self._index_words(row, memory)
         self._link(row, memory)
         if change is not None:
             self._log(record, change)
-
-    def _new_row(self, values: dict[str, Any]) -> int:
-        """Store the values of a new memory and return its row number."""
-        (row,) = self.connection.execute(_INSERT, values).fetchone()
-        return int(row)
 
     def update(self, memory: Indexed, change: MemoryChange | None) -> None:
         record = memory.record
@@ -143,9 +137,6 @@ class SqlMemoryWrites(SqlMemoryQueries):
     def _vector_value(self, vector: FloatArray, dimension: int) -> Any:
         """Return a vector as this database takes it."""
         return vector_blob(vector, dimension)
-
-    def _index_words(self, row: int, memory: Indexed) -> None:
-        """Add a new memory to the full-text index, if the database does not do so itself."""
 
     def _reindex_words(self, row: int, memory: Indexed) -> None:
         """Update the full-text index before a memory is replaced."""

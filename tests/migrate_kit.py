@@ -17,8 +17,7 @@ from meritory.api.memory import Memory
 from meritory.domain.place import Place
 from meritory.engine.rules.book import propose
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import MigrationRequest, move
-from meritory.engine.transfer.migrate_run import MigrationReport
+from meritory.engine.transfer.migrate import MigrationReport, MigrationRequest, move
 from meritory.settings import load_settings
 from meritory.store.migrate.endpoint import GIVEN, MODELS, TABLES, VECTORS, Endpoint, Row, TablePart
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
