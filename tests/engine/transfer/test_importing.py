@@ -31,11 +31,10 @@ from import_kit import (
 
 from meritory import InputError, Memory
 from meritory.domain.memory import MemoryRecord
-from meritory.engine.transfer import entries
+from meritory.engine.transfer import entries, markdown
 from meritory.engine.transfer.export import write_export
 from meritory.engine.transfer.formats import READERS, recognise
 from meritory.engine.transfer.import_ import ImportOptions, ImportReport, import_found
-from meritory.engine.transfer.readers import markdown
 from meritory.store.sqlite.store import SqliteStore
 from places import Places
 

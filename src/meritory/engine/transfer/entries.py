@@ -17,6 +17,7 @@ from meritory.domain.errors import InputError, MeritoryError, TooLarge
 from meritory.domain.memory import NAME_LIMIT_CHARS, TAG_LIMIT_CHARS, TAG_LIMIT_COUNT
 from meritory.domain.world import parse_moment
 from meritory.engine.memories.write import BATCH_LIMIT
+from meritory.store.sqlite.foreign import MAGIC
 from meritory.text.entities import MAX_NAME_CHARS
 from meritory.text.normalize import content_hash
 
@@ -71,6 +72,12 @@ def open_regular(path: Path) -> IO[bytes]:
         os.close(descriptor)
         raise InputError(f"{path} is not a regular file", hint="give the path of a JSONL file")
     return open(descriptor, "rb")
+
+
+def is_database(path: Path) -> bool:
+    """Return whether a file is a SQLite database."""
+    with open_regular(path) as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def read_text(path: Path, limit_bytes: int = TEXT_LIMIT_BYTES) -> str:
@@ -142,9 +149,11 @@ def changed_at(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {name: value for name, value in fields.items() if value not in (None, (), [])}
+def make_entry(place: str, *, content: str, **fields: Any) -> ImportEntry:
+    """Return an entry with the fields that have a value."""
+    given = {"content": content, **fields}
+    filled = {name: value for name, value in given.items() if value not in (None, (), [])}
+    return ImportEntry(place, filled, len(content.encode("utf-8", "replace")))
 
 
 def digest_of(files: tuple[Path, ...], first: bytes) -> str:
@@ -221,7 +230,12 @@ def json_lines(file: IO[bytes]) -> Iterator[ImportLine]:
                     break
             value: Any = InputError(f"longer than {limit} bytes")
         elif raw.strip():
-            value = _parse(raw)
+            try:
+                value = json.loads(raw.decode("utf-8-sig"), parse_constant=_reject_constant)
+            except RecursionError:
+                value = InputError("nested too deeply")
+            except ValueError as error:
+                value = InputError(f"not a line of JSON in UTF-8: {str(error)[:80]}")
         else:
             continue
         if is_first and is_header(value):
@@ -254,13 +268,5 @@ def batches(lines: Iterable[ImportLine]) -> Iterator[LineBatch]:
         yield LineBatch(batch, is_last=True)
 
 
-def _parse(raw: bytes) -> Any:
-    def reject_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not a number")
-
-    try:
-        return json.loads(raw.decode("utf-8-sig"), parse_constant=reject_constant)
-    except RecursionError:
-        return InputError("nested too deeply")
-    except ValueError as error:
-        return InputError(f"not a line of JSON in UTF-8: {str(error)[:80]}")
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")

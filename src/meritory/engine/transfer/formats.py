@@ -6,28 +6,30 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from meritory.domain.errors import InputError
+from meritory.engine.transfer import markdown
 from meritory.engine.transfer.entries import (
     FILE_LIMIT_COUNT,
     FORMS,
     Form,
     FoundFiles,
     ImportEntry,
+    is_database,
     open_regular,
     read_text,
 )
-from meritory.engine.transfer.readers import basic_memory, claude_mem, markdown, mem0
-from meritory.engine.transfer.readers.markdown import without_front
+from meritory.engine.transfer.memory_programs import JSON_LIMIT_BYTES, read_claude_mem, read_mem0
 from meritory.store.sqlite.foreign import MAGIC, open_foreign
 
 READERS: dict[str, Callable[[FoundFiles], Iterator[ImportEntry]]] = {
-    "mem0": mem0.read,
-    "claude-mem": claude_mem.read,
-    "basic-memory": basic_memory.read,
-    "markdown": markdown.read,
+    "mem0": read_mem0,
+    "claude-mem": read_claude_mem,
+    "basic-memory": partial(markdown.read_files, markdown.read_note),
+    "markdown": partial(markdown.read_files, markdown.read_document),
 }
 _TEXT_FORMS: dict[str, Form] = {
     "jsonl": "jsonl",
@@ -40,7 +42,7 @@ _CLAUDE_MEM_FILE = "claude-mem.db"
 _POINTS_FILE = "storage.sqlite"
 _MARKDOWN = (".md", ".mdc", ".markdown")
 # Subfolders of a project in which clients look for instructions.
-_PLACES = ("", ".claude", ".github", ".github/instructions", ".cursor/rules", ".clinerules")
+_PLACES = (".", ".claude", ".github", ".github/instructions", ".cursor/rules", ".clinerules")
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv"})
 
 
@@ -50,35 +52,31 @@ def recognise(path: Path, wanted: str = "auto") -> FoundFiles:
         raise InputError(f"unknown format: {wanted[:40]!r}", hint=f"formats: {', '.join(FORMS)}")
     if path.is_dir():
         return _folder(path, wanted)
-    form, why = _file(path)
+    form, why = _form_of(path)
     if wanted not in ("auto", form):
         # A text file can be read in any text format.
-        is_database = form in ("mem0", "claude-mem") and _is_database(path)
-        if is_database or wanted not in _TEXT_FORMS or form == "meritory":
+        if is_database(path) or wanted not in _TEXT_FORMS or form == "meritory":
             raise InputError(f"{path.name} is not {wanted}: {why}", hint=f"try --from {form}")
         form, why = _TEXT_FORMS[wanted], "as given by --from"
     return FoundFiles(form, path, (path,), why)
 
 
-def _file(path: Path) -> tuple[Form, str]:
+def _form_of(path: Path) -> tuple[Form, str]:
+    """Return the format of a file and the reason."""
     with open_regular(path) as file:
         head = file.read(_HEAD_BYTES)
     if head.startswith(MAGIC):
         return _database(path)
     if b"\0" in head:
         raise InputError(f"{path.name} is neither text nor a database", hint="check the path")
-    if path.suffix.lower() in _MARKDOWN or markdown.is_instruction(path):
-        if basic_memory.is_note(
-            head.decode("utf-8-sig", "replace")
-        ) and not markdown.is_instruction(path):
+    text = head.decode("utf-8-sig", "replace")
+    if markdown.is_instruction(path):
+        return "markdown", "a Markdown file"
+    if path.suffix.lower() in _MARKDOWN:
+        if markdown.is_note(text):
             return "basic-memory", "a note with a permalink or observations"
         return "markdown", "a Markdown file"
-    return _json(path, head)
-
-
-def _is_database(path: Path) -> bool:
-    with open_regular(path) as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return _json(path, text)
 
 
 def _database(path: Path) -> tuple[Form, str]:
@@ -98,16 +96,15 @@ def _database(path: Path) -> tuple[Form, str]:
     raise InputError(f"{path.name} is an unknown kind of database", hint=f"its tables: {names}")
 
 
-def _json(path: Path, head: bytes) -> tuple[Form, str]:
-    text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
-    line = text.partition("\n")[0]
-    first = _value(line)
+def _json(path: Path, text: str) -> tuple[Form, str]:
+    text = text.lstrip("\ufeff \t\r\n")
+    first = _value(text.partition("\n")[0])
     if isinstance(first, dict) and "meritory_export" in first:
         return "meritory", "an export of Meritory"
     if _is_memory(first) or _holds_memories(first):
         return "mem0", "memories as mem0's get_all returns them"
     if first is None and text[:1] in ("{", "[") and path.suffix.lower() == ".json":
-        whole = _value(read_text(path, mem0.JSON_LIMIT_BYTES))
+        whole = _value(read_text(path, JSON_LIMIT_BYTES))
         if _holds_memories(whole) or _is_memory(whole):
             return "mem0", "memories as mem0's get_all returns them"
         raise InputError(
@@ -135,7 +132,7 @@ def _holds_memories(value: Any) -> bool:
 
 
 def _folder(path: Path, wanted: str) -> FoundFiles:
-    files, links = _walk(path)
+    files, links = _files_below(path)
     remarks = (f"{links} links are not followed",) if links else ()
     choices = (choice for choice in _choices(path, files) if wanted in ("auto", choice.form))
     found = next(choices, None)
@@ -155,43 +152,38 @@ def _choices(path: Path, files: list[Path]) -> Iterator[FoundFiles]:
     named = [file for file in files if file.name == _CLAUDE_MEM_FILE]
     if named:
         yield FoundFiles("claude-mem", path, (named[0],), f"it contains {_CLAUDE_MEM_FILE}")
-    points = [file for file in files if file.name == _POINTS_FILE and _is_database(file)]
+    points = [file for file in files if file.name == _POINTS_FILE and is_database(file)]
     if points:
         yield FoundFiles("mem0", path, tuple(points), "it contains collections of a local Qdrant")
     texts = [file for file in files if file.suffix.lower() == ".md"]
-    known = [file for file in files if _is_known(path, file)]
-    if any(_is_linked_note(file) for file in texts):
+    known = [
+        file
+        for file in files
+        if (markdown.is_instruction(file) or file.name.lower() in markdown.MEMORY_NAMES)
+        and file.parent.relative_to(path).as_posix() in _PLACES
+    ]
+    if any(_holds(_has_permalink, file) for file in texts):
         plain = tuple(file for file in texts if not markdown.is_instruction(file))
         yield FoundFiles("basic-memory", path, plain, "it contains notes with permalinks")
     if known:
         yield FoundFiles("markdown", path, tuple(known), "it contains instruction or memory files")
-    if any(_has_observations(file) for file in texts):
+    if any(_holds(markdown.is_note, file) for file in texts):
         yield FoundFiles("basic-memory", path, tuple(texts), "it contains notes with observations")
 
 
-def _is_known(folder: Path, file: Path) -> bool:
-    """Return whether a file is an instruction or memory file in a usual place."""
-    place = file.parent.relative_to(folder).as_posix()
-    has_name = markdown.is_instruction(file) or file.name.lower() in markdown.MEMORY_NAMES
-    return has_name and ("" if place == "." else place) in _PLACES
-
-
-def _is_linked_note(file: Path) -> bool:
+def _holds(check: Callable[[str], bool], file: Path) -> bool:
+    """Return whether the text of a file passes a check; False if it cannot be read."""
     try:
-        front, _ = without_front(read_text(file))
-    except InputError:
-        return False
-    return "permalink" in basic_memory.front_matter(front)
-
-
-def _has_observations(file: Path) -> bool:
-    try:
-        return basic_memory.is_note(read_text(file))
+        return check(read_text(file))
     except InputError:
         return False
 
 
-def _walk(folder: Path) -> tuple[list[Path], int]:
+def _has_permalink(text: str) -> bool:
+    return "permalink" in markdown.front_matter(markdown.without_front(text)[0])
+
+
+def _files_below(folder: Path) -> tuple[list[Path], int]:
     """Return the regular files below a folder in a fixed order, and the number of links."""
     regular: list[Path] = []
     links = 0

@@ -1,13 +1,14 @@
-"""Read Markdown files: split a document into claims, and guess the kind of each."""
+"""Read Markdown files and the notes of basic-memory: split them into claims of a kind each."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
+from typing import Any
 
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Kind
@@ -16,9 +17,12 @@ from meritory.engine.transfer.entries import (
     ImportEntry,
     Skipped,
     changed_at,
-    filled,
+    entity,
+    make_entry,
     read_text,
     source,
+    tags,
+    when,
 )
 from meritory.text.commands.prohibitions import stated_constraints
 
@@ -135,28 +139,21 @@ def claims(text: str) -> Iterator[MarkdownClaim]:
     _, body = without_front(tamed(text))
     body = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), body)
     titles: list[tuple[int, str]] = []
-    has_many = sum(1 for line in body.split("\n") if _HEADING.match(line)) > 1
-    for level, title, pieces in _chapters(body):
+    lines = body.split("\n")
+    has_many = sum(1 for line in lines if _HEADING.match(line)) > 1
+    reader = _MarkdownReader()
+    for number, line in enumerate(lines, 1):
+        heading = None if reader.fence else _heading(line, lines[number : number + 1], reader)
+        if heading is None:
+            reader.take(number, line)
+            continue
+        yield from _of_chapter(titles, reader.taken())
+        level, title = heading
         titles = [(above, name) for above, name in titles if above < level]
         # The title of the whole document adds nothing to a claim.
         if title and not (level == 1 and has_many):
             titles.append((level, title))
-        yield from _of_chapter(tuple(name for _, name in titles), pieces)
-
-
-def _chapters(body: str) -> Iterator[tuple[int, str, list[_MarkdownPiece]]]:
-    """Yield each heading with the blocks below it; the first may have no heading."""
-    reader = _MarkdownReader()
-    level, title = 7, ""
-    lines = body.split("\n")
-    for number, line in enumerate(lines, 1):
-        found = None if reader.in_code else _heading(line, lines[number : number + 1], reader)
-        if found is None:
-            reader.take(number, line)
-            continue
-        yield level, title, reader.taken()
-        level, title = found
-    yield level, title, reader.taken()
+    yield from _of_chapter(titles, reader.taken())
 
 
 def _heading(line: str, following: list[str], reader: _MarkdownReader) -> tuple[int, str] | None:
@@ -164,7 +161,7 @@ def _heading(line: str, following: list[str], reader: _MarkdownReader) -> tuple[
     if found:
         return len(found[1]), found[2].strip().rstrip("#").strip("*` \t")
     below = _UNDERLINE.match(following[0]) if following else None
-    if below and line.strip() and not reader.is_open and not _BULLET.match(line):
+    if below and line.strip() and reader.open is None and not _BULLET.match(line):
         return (1 if below[1][0] == "=" else 2), line.strip()
     return None
 
@@ -173,28 +170,19 @@ class _MarkdownReader:
     """Groups lines into blocks."""
 
     def __init__(self) -> None:
+        # The block that a line without a mark continues, and the fence of an open code block.
+        self.open: _MarkdownPiece | None = None
+        self.fence = ""
         self._pieces: list[_MarkdownPiece] = []
-        self._open: _MarkdownPiece | None = None
-        self._fence = ""
         self._code: list[str] = []
         self._code_line = 0
         self._is_parted = False
 
-    @property
-    def in_code(self) -> bool:
-        """Whether a code block is open."""
-        return bool(self._fence)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a line without a mark would continue the last block."""
-        return self._open is not None
-
     def taken(self) -> list[_MarkdownPiece]:
         """Return the blocks so far, and start over."""
-        if self._fence:
+        if self.fence:
             self._end_code()
-        pieces, self._pieces, self._open = self._pieces, [], None
+        pieces, self._pieces, self.open = self._pieces, [], None
         return pieces
 
     def take(self, number: int, line: str) -> None:
@@ -202,19 +190,19 @@ class _MarkdownReader:
         fence = _FENCE.match(line)
         if line.strip():
             was_parted, self._is_parted = self._is_parted, False
-        if self._fence:
+        if self.fence:
             self._code.append(line)
-            if fence and fence[1].startswith(self._fence) and line.strip() == fence[1]:
+            if fence and fence[1].startswith(self.fence) and line.strip() == fence[1]:
                 self._end_code()
         elif fence:
-            self._fence, self._code, self._code_line = fence[1], [line], number
+            self.fence, self._code, self._code_line = fence[1], [line], number
         elif not line.strip() or _RULE.match(line):
             # A bullet may continue after an empty line, if the next line is indented.
             self._is_parted = True
-            if self._open is not None and not self._open.mark:
-                self._open = None
+            if self.open is not None and not self.open.mark:
+                self.open = None
         elif _UNDERLINE.match(line):
-            self._open = None
+            self.open = None
         else:
             self._take_text(number, line, was_parted)
 
@@ -225,10 +213,10 @@ class _MarkdownReader:
         if bullet:
             text = _TASK.sub("", bullet["text"], count=1)
             self._add(_MarkdownPiece(number, bullet["mark"], indent, [text]))
-        elif self._open is not None and (not was_parted or indent > self._open.indent):
-            self._open.lines.append(line.strip().removeprefix("> "))
+        elif self.open is not None and (not was_parted or indent > self.open.indent):
+            self.open.lines.append(line.strip().removeprefix("> "))
         else:
-            self._open = None
+            self.open = None
             self._add(_MarkdownPiece(number, "", indent, [line.strip().removeprefix("> ")]))
 
     def _add(self, piece: _MarkdownPiece) -> None:
@@ -241,24 +229,27 @@ class _MarkdownReader:
             parent = parent.children[-1]
         else:
             self._pieces.append(piece)
-        self._open = piece
+        self.open = piece
 
     def _end_code(self) -> None:
         code = textwrap.dedent("\n".join(self._code)).strip("\n")
         is_short = len(self._code) - 2 <= CODE_LIMIT_LINES and len(code) <= CODE_LIMIT_CHARS
-        holder = self._open or (self._pieces[-1] if self._pieces else None)
+        holder = self.open or (self._pieces[-1] if self._pieces else None)
         if not is_short:
             code = f"(a code block of {len(self._code) - 2} lines is left out)"
         if holder is not None:
             holder.lines.append(code)
         elif is_short:
             self._pieces.append(_MarkdownPiece(self._code_line, "", 0, [code]))
-        self._fence, self._code = "", []
-        if self._open is not None and not self._open.mark:
-            self._open = None
+        self.fence, self._code = "", []
+        if self.open is not None and not self.open.mark:
+            self.open = None
 
 
-def _of_chapter(path: tuple[str, ...], pieces: list[_MarkdownPiece]) -> Iterator[MarkdownClaim]:
+def _of_chapter(
+    titles: list[tuple[int, str]], pieces: list[_MarkdownPiece]
+) -> Iterator[MarkdownClaim]:
+    path = tuple(title for _, title in titles)
     lead: _MarkdownPiece | None = None
     index = 0
     while index < len(pieces):
@@ -267,9 +258,10 @@ def _of_chapter(path: tuple[str, ...], pieces: list[_MarkdownPiece]) -> Iterator
             # Another list starts.
             lead = None
         under = (*path, lead.text.rstrip(": ")) if lead is not None and piece.mark else path
-        steps = _steps(pieces[index:])
-        if len(steps) > 1:
-            yield from _cut(MarkdownClaim(piece.line, under, _joined(steps)))
+        steps = list(takewhile(lambda step: step.is_step, pieces[index:]))
+        if len(steps) > 1 and len(_joined(steps)) <= _STEPS_LIMIT_CHARS:
+            # A short numbered list is one claim.
+            yield from _cut(piece.line, under, _joined(steps))
             index += len(steps)
             continue
         following = pieces[index + 1 : index + 2]
@@ -282,16 +274,6 @@ def _of_chapter(path: tuple[str, ...], pieces: list[_MarkdownPiece]) -> Iterator
         index += 1
 
 
-def _steps(pieces: list[_MarkdownPiece]) -> list[_MarkdownPiece]:
-    """Return the numbered list at the start, if it is short enough for one claim."""
-    steps: list[_MarkdownPiece] = []
-    for piece in pieces:
-        if not piece.is_step:
-            break
-        steps.append(piece)
-    return steps if len(_joined(steps)) <= _STEPS_LIMIT_CHARS else []
-
-
 def _of_piece(path: tuple[str, ...], piece: _MarkdownPiece) -> Iterator[MarkdownClaim]:
     if piece.children and piece.text.endswith(":"):
         for child in piece.children:
@@ -299,11 +281,9 @@ def _of_piece(path: tuple[str, ...], piece: _MarkdownPiece) -> Iterator[Markdown
         return
     if not piece.mark and (rows := _table_rows(piece.lines)):
         for number, row in enumerate(rows, 2):
-            yield from _cut(MarkdownClaim(piece.line + number, path, row))
+            yield from _cut(piece.line + number, path, row)
         return
-    yield from _cut(
-        MarkdownClaim(piece.line, path, _joined([piece]) if piece.children else piece.text)
-    )
+    yield from _cut(piece.line, path, _joined([piece]) if piece.children else piece.text)
 
 
 def _table_rows(lines: list[str]) -> list[str]:
@@ -332,9 +312,9 @@ def _joined(pieces: list[_MarkdownPiece], depth: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _cut(claim: MarkdownClaim) -> Iterator[MarkdownClaim]:
-    for part in parts(claim.text, CLAIM_LIMIT_CHARS):
-        yield MarkdownClaim(claim.line, claim.path, part)
+def _cut(line: int, path: tuple[str, ...], text: str) -> Iterator[MarkdownClaim]:
+    for part in parts(text, CLAIM_LIMIT_CHARS):
+        yield MarkdownClaim(line, path, part)
 
 
 def parts(text: str, limit_chars: int) -> Iterator[str]:
@@ -360,6 +340,8 @@ INSTRUCTION_NAMES = (
 # Files that agents write for themselves.
 MEMORY_NAMES = ("memory.md", "memories.md")
 INSTRUCTION_ENDINGS = (".mdc", ".instructions.md")
+# Reads a file by its path, its name and its text.
+TextReader = Callable[[Path, str, str], Iterator[ImportEntry]]
 _CONFIDENCE = {"user_stated": 0.8, "assistant_derived": 0.6}
 
 
@@ -369,8 +351,8 @@ def is_instruction(path: Path) -> bool:
     return name in INSTRUCTION_NAMES or name.endswith(INSTRUCTION_ENDINGS)
 
 
-def read(found: FoundFiles) -> Iterator[ImportEntry]:
-    """Yield every claim of the files."""
+def read_files(read_text_of: TextReader, found: FoundFiles) -> Iterator[ImportEntry]:
+    """Yield the entries of all files; an unreadable file is an entry with its error."""
     for path in found.files:
         name = path.relative_to(found.path).as_posix() if found.path.is_dir() else path.name
         try:
@@ -378,10 +360,11 @@ def read(found: FoundFiles) -> Iterator[ImportEntry]:
         except InputError as error:
             yield ImportEntry(name, error)
             continue
-        yield from _of_file(path, name, text)
+        yield from read_text_of(path, name, text)
 
 
-def _of_file(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
+def read_document(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
+    """Yield every claim of a Markdown file."""
     provenance = "user_stated" if is_instruction(path) else "assistant_derived"
     created_at = changed_at(path)
     for claim in claims(text):
@@ -391,12 +374,123 @@ def _of_file(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
             yield ImportEntry(place, skipped, len(claim.text))
             continue
         content = claim.whole
-        fields = {
-            "content": content,
-            "kind": kind_of(claim.text, " ".join(claim.path)),
-            "provenance": provenance,
-            "confidence": _CONFIDENCE[provenance],
-            "created_at": created_at,
-            "source": source("markdown", " > ".join((name, *claim.path)), content),
-        }
-        yield ImportEntry(place, filled(fields), len(content.encode("utf-8", "replace")))
+        yield make_entry(
+            place,
+            content=content,
+            kind=kind_of(claim.text, " ".join(claim.path)),
+            provenance=provenance,
+            confidence=_CONFIDENCE[provenance],
+            created_at=created_at,
+            source=source("markdown", " > ".join((name, *claim.path)), content),
+        )
+
+
+# -- basic-memory ---------------------------------------------------------------------------------
+
+_OBSERVATION = re.compile(r"\s*[-*]\s+\[(?P<category>[^\[\]()]{2,60})\]\s+(?P<text>\S.*)$")
+_RELATION = re.compile(r"\s*[-*]\s+(?P<kind>[^\[\]]{0,60}?)\s*\[\[(?P<target>[^\[\]]{1,200})\]\]")
+_CONTEXT = re.compile(r"\s*\((?P<context>[^()]{1,300})\)\s*$")
+_TAG = re.compile(r"(?<!\S)#(?P<tag>[\w/-]{1,60})")
+_END_TAGS = re.compile(r"(?:\s+#[\w/-]{1,60})+\s*$")
+_KEY = re.compile(r"(?P<key>[\w-]{1,60}):\s*(?P<value>.*)$")
+_DEPENDS = frozenset({"depends_on", "requires", "needs", "uses", "built_on", "part_of", "extends"})
+# Links that only say that two notes are related.
+_PLAIN = frozenset({"", "relates_to", "related_to", "links_to", "see", "see_also"})
+_CATEGORIES: Mapping[str, Kind] = {
+    **dict.fromkeys(("decision", "choice"), "decision"),
+    **dict.fromkeys(("preference", "like", "dislike"), "preference"),
+    **dict.fromkeys(("technique", "method", "step", "process", "procedure", "howto"), "procedure"),
+    **dict.fromkeys(("constraint", "requirement", "rule", "never"), "constraint"),
+    **dict.fromkeys(("event", "meeting", "episode", "status", "milestone"), "episode"),
+}
+_ENTITY_LIMIT = 16
+
+
+def is_note(text: str) -> bool:
+    """Return whether a text is a note of basic-memory: it has a permalink or observations."""
+    front, body = without_front(tamed(text))
+    return "permalink" in front_matter(front) or any(map(_OBSERVATION.match, body.split("\n")))
+
+
+def read_note(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
+    """Yield every observation, specific relation and section of a note of basic-memory."""
+    front, body = without_front(tamed(text))
+    fields = front_matter(front)
+    title = str(fields.get("title") or path.stem)
+    topic, lines = entity(title), body.split("\n")
+    observed: dict[int, re.Match[str]] = {}
+    related: dict[int, tuple[str, str]] = {}
+    for number, line in enumerate(lines, 1):
+        if found := _OBSERVATION.match(line):
+            observed[number] = found
+        elif (found := _RELATION.match(line)) and (
+            target := entity(found["target"].partition("|")[0])
+        ):
+            kind = "_".join(found["kind"].lower().split()).strip("*_:`")
+            related[number] = (kind, target)
+    needed = [target for kind, target in related.values() if kind in _DEPENDS and target != topic]
+    shared = {
+        "tags": tags(fields.get("tags")),
+        "about": [topic] if topic else [],
+        "depends_on": needed[:_ENTITY_LIMIT] if topic else [],
+        "provenance": "assistant_derived",
+        "created_at": when(fields.get("created"), fields.get("date")) or changed_at(path),
+    }
+
+    def entry(number: int, content: str, **own: Any) -> ImportEntry:
+        origin = source("basic-memory", name, content)
+        return make_entry(
+            f"{name}:{number}", **{**shared, "content": content, "source": origin, **own}
+        )
+
+    for number, found in observed.items():
+        category, said = found["category"].strip(), found["text"].strip()
+        # Remove tags at the end; a tag within the sentence is also a word of it.
+        bare = _END_TAGS.sub("", _CONTEXT.sub("", said)) or said
+        own_tags = [match["tag"] for match in _TAG.finditer(said)]
+        yield entry(
+            number,
+            f"{title}: {bare}{_remark(said)}",
+            kind=_CATEGORIES.get(category.lower()) or kind_of(bare),
+            tags=tags(own_tags, [category], shared["tags"]),
+        )
+    for number, (kind, target) in related.items():
+        content = f"{title} {kind.replace('_', ' ')} {target}{_remark(lines[number - 1].rstrip())}"
+        if kind in _DEPENDS:
+            yield entry(number, content)
+        elif kind not in _PLAIN:
+            about = dict.fromkeys(name for name in (topic, target) if name)
+            yield entry(number, content, about=list(about), depends_on=[])
+    prose = ["" if n in observed or n in related else line for n, line in enumerate(lines, 1)]
+    for claim in claims("\n".join(prose)):
+        yield entry(claim.line, f"{title}: {claim.whole}", kind=kind_of(claim.text))
+
+
+def _remark(text: str) -> str:
+    context = _CONTEXT.search(text)
+    return f" ({context['context']})" if context else ""
+
+
+def front_matter(front: str) -> dict[str, str | list[str]]:
+    """Return the front matter of a note: texts, and lists in brackets or with dashes."""
+    fields: dict[str, str | list[str]] = {}
+    last = ""
+    for line in front.split("\n"):
+        item = line.strip()
+        if item.startswith("- ") and last:
+            items = fields.get(last)
+            fields[last] = [*(items if isinstance(items, list) else []), _unquoted(item[2:])]
+        elif found := _KEY.match(line):
+            last, value = found["key"].lower(), found["value"].strip()
+            if value.startswith("[") and value.endswith("]"):
+                fields[last] = [_unquoted(item) for item in value[1:-1].split(",")]
+            else:
+                fields[last] = _unquoted(value)
+    return fields
+
+
+def _unquoted(value: str) -> str:
+    bare = value.strip()
+    if len(bare) >= 2 and bare[0] == bare[-1] and bare[0] in "'\"":
+        return bare[1:-1]
+    return bare

@@ -1,1 +1,0 @@
-"""Readers for the formats of other memory programs."""
