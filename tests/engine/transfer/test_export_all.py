@@ -16,8 +16,8 @@ from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.domain.quality import Refusal
 from meritory.engine.rules.book import propose
 from meritory.engine.transfer import export, import_
-from meritory.engine.transfer.rows import EXTRA_NAMES as NAMES
-from meritory.engine.transfer.rows import HISTORY, MEMORY
+from meritory.engine.transfer.export import EXTRA_NAMES as NAMES
+from meritory.engine.transfer.export import HISTORY, MEMORY
 from places import Places
 
 Desks = Callable[..., Desk]

@@ -1,31 +1,65 @@
 """Export: everything of a user as lines of JSON, or live memories as Markdown notes.
 
-An import restores the lines exactly; `rows.py` describes them.
+An import restores the lines exactly. A memory and its history are checked field by field, other
+records by their dataclass; a row that passes the check cannot fail when it is stored.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
-from meritory.domain.errors import InputError
-from meritory.domain.memory import KINDS, MemoryRecord
-from meritory.domain.quality import CarriedAudit
-from meritory.domain.world import moment_text
+import msgspec
+
+from meritory.domain.codec import record_to_dict
+from meritory.domain.errors import InputError, MeritoryError
+from meritory.domain.feedback import FeedbackEvent, FeedbackQuery
+from meritory.domain.memory import KINDS, Action, HistoryEntry, MemoryRecord, Source, Trust
+from meritory.domain.quality import (
+    Carried,
+    CarriedAudit,
+    CarriedBelief,
+    CarriedLesson,
+    CarriedRefusal,
+    CarriedTestimony,
+    CarriedWording,
+    MergeVerdict,
+    Retrieval,
+)
+from meritory.domain.rule import Rule, RuleEvent, State
+from meritory.domain.world import moment_text, parse_moment
+from meritory.engine.memories.validate import (
+    checked_choice,
+    checked_field,
+    checked_name,
+    checked_share,
+    checked_source,
+)
 from meritory.engine.services import Services
-from meritory.engine.transfer.rows import extra_rows, write_memory
+from meritory.store.contract.memories import Attribute
+from meritory.text.entities import entity_key
+from meritory.text.normalize import checked_content
 
 FORMAT_VERSION = 2
 # Formats that an import reads.
 READABLE_VERSIONS = (1, 2)
 _PROGRESS_STEP = 512
 _MEMORY_START = '{"memory":'
-
+_ID = re.compile(r"[0-9a-z]{26}")
+# The id of a refusal is shorter, because it is a hash.
+_EXTRA_ID = re.compile(r"[0-9a-z]{24}|[0-9a-z]{26}")
+_NUMBER_MAX = 1 << 62
+_PAGE = 500
+_EVENT_LIMIT = 100_000
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 
@@ -36,15 +70,44 @@ def export_lines(services: Services, user: str) -> Iterator[str]:
     stated = store.stated_attributes(user)
     audits = {audit.entry: audit for audit in store.carried(user, CarriedAudit)}
     for record in store.walk(user):
-        retrieved = store.retrievals(user, [record.id]).get(record.id)
-        history = store.history(user, record.id)
-        about = stated.get(record.id, ())
-        yield json_line(write_memory(record, about, history, audits, retrieved))
+        row: dict[str, Any] = {
+            "memory": record_to_dict(record),
+            "about": [asdict(attribute) for attribute in stated.get(record.id, ())],
+            "history": [_write(HISTORY, entry) for entry in store.history(user, record.id)],
+        }
+        for entry in row["history"]:
+            if audit := audits.get(entry["entry"]):
+                entry["audit"] = _write(AUDIT, audit)
+        if retrieved := store.retrievals(user, [record.id]).get(record.id):
+            row["retrieved"] = _write(RETRIEVAL, retrieved)
+        yield json_line(row)
     for pair in store.dependencies(user):
         yield json_line({"dependency": [asdict(attribute) for attribute in pair]})
-    for row in extra_rows(services, user):
-        yield json_line(row)
+    yield from map(json_line, _extra_rows(services, user))
     yield json_line({"counters": store.counters(user)})
+
+
+def _extra_rows(services: Services, user: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of reports, lessons, beliefs, refusals and rules, in order of import."""
+    store = services.store
+    reports: list[FeedbackEvent] = []
+    while page := store.feedback_events(
+        user, FeedbackQuery(limit=_PAGE, before=reports[-1].id if reports else None)
+    ):
+        reports += page
+    for report in reversed(reports):
+        row = msgspec.to_builtins(report)
+        del row["user"]
+        yield {"feedback": row}
+    for name, kind in _CARRIED.items():
+        for record in store.carried(user, kind):
+            yield {name: msgspec.to_builtins(record)}
+    for rule in sorted(store.rules(user, get_args(State)), key=lambda rule: rule.id):
+        events = reversed(store.rule_events(user, rule.id, _EVENT_LIMIT))
+        yield {
+            "rule": msgspec.to_builtins(_without_replay(rule)),
+            "events": [msgspec.to_builtins(_portable(event)) for event in events],
+        }
 
 
 def write_export(services: Services, user: str, target: Path, progress: Progress) -> int:
@@ -83,6 +146,325 @@ def json_line(value: Any) -> str:
     """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
+
+# -- checks ----------------------------------------------------------------------------------------
+
+# By field the function that returns its checked value.
+Checks = Mapping[str, Callable[[Any], Any]]
+
+
+def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else check(value)
+
+
+def _check_id(value: Any) -> str:
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return value
+    raise InputError(f"invalid id: {str(value)[:40]!r}")
+
+
+def _check_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _NUMBER_MAX:
+        raise InputError(f"{name} must be a whole number, not {str(value)[:40]!r}")
+    return value
+
+
+def _check_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError("undone must be true or false")
+    return value
+
+
+def _check_reason(value: Any) -> str:
+    """Return a text of any length, if it can be stored."""
+    if not isinstance(value, str):
+        raise InputError("why must be text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("why is not valid Unicode: it has a lone surrogate") from error
+    return value
+
+
+def _check_sources(value: Any) -> tuple[Source, ...]:
+    if not isinstance(value, list):
+        raise InputError("sources must be a list")
+    return tuple(source for item in value if (source := checked_source(item)))
+
+
+def _moment(name: str) -> Callable[[Any], Any]:
+    return lambda value: parse_moment(value, name)
+
+
+def _count(name: str) -> Callable[[Any], Any]:
+    return partial(_check_count, name)
+
+
+def _choice(name: str, choices: tuple[str, ...]) -> Callable[[Any], Any]:
+    return lambda value: checked_choice(name, value, choices)
+
+
+# All other fields are checked as those of a draft.
+_MEMORY: Checks = {
+    "id": _check_id,
+    "content": checked_content,
+    # An import gives every memory to the importing user.
+    "user": lambda value: value,
+    "trust": _choice("trust", get_args(Trust)),
+    "demotion": _count("demotion"),
+    "sources": _check_sources,
+    "created_at": _moment("created_at"),
+    "updated_at": _moment("updated_at"),
+    "superseded_by": _optional(_check_id),
+    "deleted_at": _optional(_moment("deleted_at")),
+    "access_count": _count("access_count"),
+    "last_accessed": _optional(_moment("last_accessed")),
+    "usefulness": partial(checked_share, "usefulness"),
+    "dimension": _optional(_count("dimension")),
+}
+MEMORY: Checks = {
+    item.name: _MEMORY.get(item.name, partial(checked_field, item.name))
+    for item in fields(MemoryRecord)
+}
+_RECORD = _optional(lambda value: MemoryRecord(**_check(MEMORY, value, "the memory")))
+# `after` is not written: it is the `before` of the next entry.
+HISTORY: Checks = {
+    "entry": _count("entry"),
+    "operation": partial(checked_name, "operation"),
+    "at": _moment("at"),
+    "actor": partial(checked_name, "actor"),
+    "action": _choice("action", get_args(Action)),
+    "why": _check_reason,
+    "before": _RECORD,
+    "other": _RECORD,
+    "other_id": _optional(_check_id),
+    "undone": _check_flag,
+}
+AUDIT: Checks = {"at": _moment("at"), "verdict": _choice("verdict", get_args(MergeVerdict))}
+RETRIEVAL: Checks = {"count": _count("count"), "last_at": _moment("last_at")}
+
+
+def _write(names: Iterable[str], record: object) -> dict[str, Any]:
+    """Return fields of a record as JSON values."""
+    values = {name: getattr(record, name) for name in names}
+    for name, value in values.items():
+        if isinstance(value, MemoryRecord):
+            values[name] = record_to_dict(value)
+        elif isinstance(value, datetime):
+            values[name] = moment_text(value)
+    return values
+
+
+def _check(checks: Checks, value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or value.keys() != checks.keys():
+        raise InputError(f"{what} has unknown or missing fields; expected {', '.join(checks)}")
+    return {name: check(value[name]) for name, check in checks.items()}
+
+
+# -- memories ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedMemory:
+    """A memory of an export, with its stated links and its history."""
+
+    record: MemoryRecord
+    about: tuple[Attribute, ...]
+    history: tuple[HistoryEntry, ...]
+    # Verdicts on merges, by the index of the entry in the history.
+    audits: tuple[tuple[int, CarriedAudit], ...] = ()
+    retrieved: Retrieval | None = None
+
+
+def _check_memory(row: dict[str, Any], user: str) -> ExportedMemory:
+    record = MemoryRecord(**_check(MEMORY, row["memory"], "the memory") | {"user": user})
+    about, entries = row.get("about", []), row.get("history", [])
+    if not isinstance(about, list) or not isinstance(entries, list):
+        raise InputError("about and history must be lists")
+    links = tuple(_check_link(link) for link in about)
+    history = tuple(_check_entry(entry, record.id, user) for entry in entries)
+    audits = tuple(
+        (index, CarriedAudit(entry=0, **_check(AUDIT, entry["audit"], "an audit")))
+        for index, entry in enumerate(entries)
+        if entry.get("audit") is not None
+    )
+    retrieved = row.get("retrieved")
+    if retrieved is not None:
+        retrieved = Retrieval(**_check(RETRIEVAL, retrieved, "retrieved"))
+    return ExportedMemory(record, links, history, audits, retrieved)
+
+
+def _check_entry(value: Any, memory_id: str, user: str) -> HistoryEntry:
+    if isinstance(value, dict):
+        # An audit is checked separately.
+        value = {name: value[name] for name in HISTORY if name in value}
+    values = _check(HISTORY, value, "a history entry")
+    for name in ("before", "other"):
+        if values[name] is not None:
+            values[name] = replace(values[name], user=user)
+    before, other = values["before"], values["other"]
+    # An undo writes `before` back by its id: it must not change another memory.
+    if before is not None and before.id != memory_id:
+        raise InputError("a history entry belongs to another memory")
+    if other is not None and other.id != values["other_id"]:
+        raise InputError("other_id of a history entry is not the id of its other memory")
+    return HistoryEntry(memory_id=memory_id, after=None, **values)
+
+
+def _check_link(value: Any, *, needs_aspect: bool = True) -> Attribute:
+    """Return an entity that a memory is about; one of a dependency has no aspect."""
+    names = {item.name for item in fields(Attribute)}
+    if not isinstance(value, dict) or value.keys() | {"is_stated"} != names:
+        raise InputError("an entity link has unknown or missing fields")
+    kind = str(checked_name("the kind of an entity", value["kind"]))
+    name = str(checked_name("the name of an entity", value["name"]))
+    aspect = value["aspect"]
+    if needs_aspect or aspect != "":
+        aspect = str(checked_name("the aspect of an entity", aspect))
+    if value["key"] != entity_key(kind, name):
+        raise InputError("the key of an entity does not match its kind and name")
+    return Attribute(value["key"], kind, name, aspect, is_stated=True)
+
+
+# -- other records ----------------------------------------------------------------------------
+
+_CARRIED: Mapping[str, type[Carried]] = {
+    "wording": CarriedWording,
+    "lesson": CarriedLesson,
+    "testimony": CarriedTestimony,
+    "belief": CarriedBelief,
+    "refusal": CarriedRefusal,
+}
+EXTRA_NAMES = (*_CARRIED, "feedback", "rule")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRule:
+    """A rule with its events."""
+
+    rule: Rule
+    events: tuple[RuleEvent, ...]
+
+
+ExtraRow = Carried | FeedbackEvent | ExportedRule
+
+
+def _without_replay(rule: Rule) -> Rule:
+    """Restart the replay of a rule: an export contains no recorded actions."""
+    return replace(rule, replayed_through=0)
+
+
+def _portable(event: RuleEvent) -> RuleEvent:
+    before = None if event.before is None else _without_replay(event.before)
+    return replace(event, number=0, action=None, before=before)
+
+
+def _check_extra(row: Mapping[str, Any], user: str) -> ExtraRow:
+    _check_values(row)
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError("the line has a lone surrogate", hint="decode it as UTF-8") from error
+    if "rule" in row:
+        return _check_rule(row)
+    if "feedback" in row:
+        report = row["feedback"]
+        return _convert(
+            {**report, "user": user} if isinstance(report, dict) else report, FeedbackEvent
+        )
+    if len(row) != 1:
+        raise InputError("unknown kind of line")
+    ((name, value),) = row.items()
+    return _convert(value, _CARRIED[name])
+
+
+def _check_rule(row: Mapping[str, Any]) -> ExportedRule:
+    rule = _convert(row["rule"], Rule)
+    values = row.get("events", [])
+    if not isinstance(values, list):
+        raise InputError("the events of a rule must be a list")
+    events = tuple(_portable(_convert(value, RuleEvent)) for value in values)
+    if any(event.rule_id != rule.id for event in events):
+        raise InputError("an event belongs to another rule")
+    for version in (rule, *(event.before for event in events if event.before is not None)):
+        # The guard reads the trigger of every rule before every action.
+        try:
+            str(version.trigger)
+        except (MeritoryError, ValueError, TypeError, IndexError) as error:
+            raise InputError(f"invalid trigger of a rule: {version.pattern[:80]}") from error
+    return ExportedRule(_without_replay(rule), events)
+
+
+def _convert(value: Any, kind: type[T]) -> T:
+    """Return the record of a JSON value, with its times in UTC."""
+    try:
+        record = msgspec.convert(value, kind, strict=True)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise InputError(f"not a {kind.__name__}: {str(error)[:200]}") from error
+    names = [item.name for item in fields(record)]  # type: ignore[arg-type]
+    if isinstance(value, dict) and value.keys() - set(names):
+        raise InputError(f"unknown fields for a {kind.__name__}")
+    moments: dict[str, datetime] = {}
+    for name in names:
+        at = getattr(record, name)
+        if isinstance(at, datetime):
+            if at.tzinfo is None:
+                raise InputError("a time needs an offset", hint="e.g. 2026-11-15T08:30:00+00:00")
+            moments[name] = at.astimezone(UTC)
+    record_id = getattr(record, "id", None)
+    if record_id is not None and not _EXTRA_ID.fullmatch(record_id):
+        raise InputError(f"invalid id: {record_id[:40]!r}")
+    return replace(record, **moments) if moments else record  # type: ignore[type-var]
+
+
+def _check_values(value: Any) -> None:
+    """Reject numbers that a store cannot hold, at any depth."""
+    is_wide = isinstance(value, int) and not -_NUMBER_MAX < value < _NUMBER_MAX
+    if is_wide or (isinstance(value, float) and not math.isfinite(value)):
+        raise InputError("a number is too large")
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_values(item)
+
+
+# -- lines ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedLine:
+    """The content of one line of an export."""
+
+    memory: ExportedMemory | None = None
+    dependency: tuple[Attribute, Attribute] | None = None
+    counters: dict[str, int] = field(default_factory=dict)
+    extra: ExtraRow | None = None
+
+
+def check_line(value: Any, user: str) -> ExportedLine:
+    """Check a line of an export and give its content to the importing user."""
+    if isinstance(value, dict) and "memory" in value:
+        return ExportedLine(memory=_check_memory(value, user))
+    if isinstance(value, dict) and value.keys() & set(EXTRA_NAMES):
+        return ExportedLine(extra=_check_extra(value, user))
+    if not isinstance(value, dict) or not value or value.keys() - {"dependency", "counters"}:
+        raise InputError("expected a memory, a dependency or counters")
+    pair, counters = value.get("dependency"), value.get("counters", {})
+    dependency = None
+    if pair is not None:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise InputError("a dependency must be a list of two entities")
+        first, second = (_check_link(link, needs_aspect=False) for link in pair)
+        dependency = (first, second)
+    if not isinstance(counters, dict):
+        raise InputError("counters must be an object of names and counts")
+    checked = {
+        str(checked_name("a counter", name)): _check_count("a counter", count)
+        for name, count in counters.items()
+    }
+    return ExportedLine(dependency=dependency, counters=checked)
+
+
+# -- notes -----------------------------------------------------------------------------------------
 
 EVERYWHERE = "everywhere"
 _HEADINGS = {
@@ -138,7 +520,7 @@ def notes(title: str, records: Iterable[MemoryRecord]) -> str:
         if group:
             ordered = sorted(group, key=lambda record: (record.created_at, record.id))
             parts.append(f"## {_HEADINGS.get(kind, kind)}")
-            parts.append("\n".join(_bullet(record) for record in ordered))
+            parts.append("\n".join(map(_bullet, ordered)))
     return "\n\n".join(parts) + "\n"
 
 

@@ -32,9 +32,15 @@ from meritory.engine.transfer.entries import (
     json_lines,
     open_regular,
 )
-from meritory.engine.transfer.export import READABLE_VERSIONS, json_line
+from meritory.engine.transfer.export import (
+    READABLE_VERSIONS,
+    ExportedLine,
+    ExportedMemory,
+    ExportedRule,
+    check_line,
+    json_line,
+)
 from meritory.engine.transfer.formats import READERS
-from meritory.engine.transfer.rows import ExportedLine, ExportedMemory, ExportedRule, check_line
 from meritory.ports.embedder import Vectors
 from meritory.store.contract.store import Transaction
 from meritory.text.normalize import content_hash
