@@ -79,7 +79,7 @@ def written(store: Store, stock: Sequence[Indexed]) -> dict[str, float]:
 
 def commits_per_s(stores: Sequence[PostgresStore], told_every_s: float) -> float:
     """How many commits a second writers of different tenants come to together."""
-    notify.RING_EVERY_S = told_every_s
+    notify.NOTIFY_EVERY_S = told_every_s
     counts = [0] * WRITERS
     ends_s = time.monotonic() + WRITING_S
 
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # With a wait that never ends, nothing is ever told again: it comes last.
         stores = [PostgresStore(url) for _ in range(2)]
         figures["postgres"] = written(stores[0], stock)
-        for name, every_s in (("all", 0.0), ("as_shipped", notify.RING_EVERY_S), ("none", 1e6)):
+        for name, every_s in (("all", 0.0), ("as_shipped", notify.NOTIFY_EVERY_S), ("none", 1e6)):
             figures[f"commits_per_s_told_{name}"] = commits_per_s(stores, every_s)
         for store in stores:
             store.close()

@@ -55,6 +55,6 @@ def open_reader(place: Place) -> TaughtReader:
         from meritory.store.sqlite.training_reader import StoreReader
 
         return StoreReader(place.file)
-    from meritory.store.postgres.training_reader import PostgresReader
+    from meritory.store.postgres.store import PostgresReader
 
     return PostgresReader(place.url)

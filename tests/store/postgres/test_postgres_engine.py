@@ -29,8 +29,7 @@ from meritory.domain.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew
 from meritory.domain.memory import Scope
 from meritory.store.contract.store import Transaction
 from meritory.store.postgres import schema
-from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import PostgresEngine
+from meritory.store.postgres.connection import PostgresEngine, TenantConnection
 from meritory.store.postgres.retry import WRITE_ATTEMPTS, without_password
 from meritory.store.postgres.schema import MIGRATIONS, schema_version
 from meritory.store.postgres.store import PostgresStore

@@ -15,7 +15,7 @@ from machine import patience
 from meritory.domain.job import PARK_AFTER_ATTEMPTS, Lease
 from meritory.domain.world import World
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres import engine
+from meritory.store.postgres import connection
 from meritory.store.postgres.store import PostgresStore
 
 JOB_COUNT = 200
@@ -109,7 +109,7 @@ def test_who_asks_for_a_job_does_not_wait_for_who_just_takes_one(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where abandoned ones are to be parked, which both come across."""
-    monkeypatch.setattr(engine, "LOCK_TIMEOUT_MS", 300)
+    monkeypatch.setattr(connection, "LOCK_TIMEOUT_MS", 300)
     store = PostgresStore(address)
     for key, user in (("dead", "ann"), ("a", "bob"), ("b", "bob"), ("c", "ann")):
         store.write(user, lambda t, key=key, user=user: t.put_job(user, "learn", key, NOW))

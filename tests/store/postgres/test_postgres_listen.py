@@ -108,7 +108,7 @@ def test_what_one_process_commits_another_is_told(
 @pytest.fixture
 def loud(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every commit is told, however soon after another."""
-    monkeypatch.setattr(notify, "RING_EVERY_S", 0.0)
+    monkeypatch.setattr(notify, "NOTIFY_EVERY_S", 0.0)
 
 
 @pytest.mark.usefixtures("loud")
@@ -152,7 +152,7 @@ def test_a_burst_is_told_a_few_times_and_its_end_for_sure(
     began_s = time.monotonic()
     count = heard(address, burst)
     # One at once, and then four a second at most, however long the commits took.
-    assert 1 <= count <= 2 + (time.monotonic() - began_s) / notify.RING_EVERY_S
+    assert 1 <= count <= 2 + (time.monotonic() - began_s) / notify.NOTIFY_EVERY_S
     assert following is not None
     following.close()
 
@@ -160,7 +160,7 @@ def test_a_burst_is_told_a_few_times_and_its_end_for_sure(
 def test_what_is_still_to_be_told_is_told_at_the_end(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "RING_EVERY_S", 600.0)
+    monkeypatch.setattr(notify, "NOTIFY_EVERY_S", 600.0)
 
     def work() -> None:
         store = PostgresStore(address)

@@ -19,7 +19,7 @@ from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit, word
 from meritory.domain.memory import Scope, Source
 from meritory.store.contract.memories import Gathering, Indexed, NeighbourProbe, Search
 from meritory.store.contract.store import Store, Transaction
-from meritory.store.postgres import vectors, views
+from meritory.store.postgres import search_index, vectors
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.sqlite.store import SqliteStore
 from meritory.text.terms import query_terms
@@ -242,8 +242,8 @@ def test_copies_of_tenants_are_let_go_of(
     """However many tenants one process serves, it keeps so many rows, and finds them all."""
     store = stores[1]
     assert isinstance(store, PostgresStore)
-    monkeypatch.setattr(views, "ROWS_KEPT", 30)
-    monkeypatch.setattr(views, "TENANTS_KEPT", 2)
+    monkeypatch.setattr(search_index, "ROWS_KEPT", 30)
+    monkeypatch.setattr(search_index, "TENANTS_KEPT", 2)
     names = [f"tenant {number}" for number in range(5)]
     for name in names:
         insert(store, *(record(number, user=name) for number in range(1, 13)))

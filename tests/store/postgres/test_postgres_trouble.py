@@ -21,7 +21,7 @@ from machine import patience
 from meritory.domain.errors import Busy, StorageError
 from meritory.domain.job import Job, Lease
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres import engine
+from meritory.store.postgres import connection
 from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.retry import translate_error
@@ -140,7 +140,7 @@ def test_a_forked_child_does_not_end_what_its_parent_hears(store: PostgresStore)
         following.close()
         os._exit(0)
     os.waitpid(child, 0)
-    ear = store._listener._ear
+    ear = store._listener._thread
     assert ear is not None
     # Else its thread would go round without a rest.
     assert select.select([ear._waking], [], [], 0.0)[0] == []
@@ -187,7 +187,11 @@ def test_nobody_waits_for_a_server_that_says_nothing_to_who_listens() -> None:
 def test_who_vanishes_in_the_middle_does_not_hold_a_tenant(
     address: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_LET_GO", engine._LET_GO.replace(str(engine.IDLE_LIMIT_MS), "200"))
+    monkeypatch.setattr(
+        connection,
+        "_IDLE_LIMITED",
+        connection._IDLE_LIMITED.replace(str(connection.IDLE_LIMIT_MS), "200"),
+    )
     other = PostgresStore(address)
 
     def vanishing(transaction: Transaction) -> None:

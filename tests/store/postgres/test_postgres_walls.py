@@ -25,8 +25,7 @@ from meritory.domain.errors import NotFound, StorageError
 from meritory.domain.memory import Listing, Scope
 from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import PostgresEngine
+from meritory.store.postgres.connection import PostgresEngine, TenantConnection
 from meritory.store.postgres.schema import APP, STEWARD, TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
 from postgres_kit import Server, execute_raw

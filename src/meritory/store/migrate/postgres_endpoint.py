@@ -22,12 +22,11 @@ from meritory.store.migrate.endpoint import (
     Row,
     TablePart,
 )
-from meritory.store.postgres import terms
-from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import PostgresEngine, demand_driver
+from meritory.store.postgres.connection import PostgresEngine, TenantConnection, demand_driver
 from meritory.store.postgres.pool import connect
 from meritory.store.postgres.retry import translated
 from meritory.store.postgres.schema import MIGRATIONS, schema_version
+from meritory.store.postgres.search_index import IndexedText, add_texts
 from meritory.store.postgres.vectors import vector_of
 from meritory.store.postgres.write import insert_rows
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
@@ -139,11 +138,11 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         if part.table.name == "memories":
             stored = [dict(zip(part.columns, row, strict=True)) for row in rows]
             texts = {
-                memory["row"]: terms.IndexedText(memory["content"], memory["words"])
+                memory["row"]: IndexedText(memory["content"], memory["words"])
                 for memory in stored
                 if memory["deleted_at"] is None and memory["superseded_by"] is None
             }
-            terms.add(self.connection, self._stemmer, user, texts)
+            add_texts(self.connection, self._stemmer, user, texts)
 
     def clear(self, user: str) -> None:
         self.connection.execute(_UNLIMITED)

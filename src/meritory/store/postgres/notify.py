@@ -1,8 +1,8 @@
-"""Says that something was written: at once, but only so often.
+"""Notify other daemons of changes, and listen to theirs.
 
-A commit that carries NOTIFY waits for every other that does, in the whole server, until it is on
-disk: if all did, busy tenants would wait for each other (a tenth of the commits a second, with 16
-writers). So each process says it with one commit now and then, and once more after the last.
+A commit with NOTIFY waits for every other such commit in the whole server until it is on disk: if
+all had it, busy tenants would wait for each other (a tenth of the commits a second, with 16
+writers). So each process notifies with one commit now and then, and once more after the last.
 """
 
 from __future__ import annotations
@@ -16,39 +16,40 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meritory.domain.errors import MeritoryError
-from meritory.store.postgres.connection import CHANNEL
 from meritory.store.postgres.pool import ConnectionPool, connect
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
 
 
-RING_EVERY_S = 0.25
+# A notification says that something was written, and nothing else.
+CHANNEL = "meritory"
+NOTIFY_EVERY_S = 0.25
 
 
 class NotifyThrottle:
-    """Decides which commits of a process are heard by others; safe to share between threads."""
+    """Decides which commits of a process notify others; safe to share between threads."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
-        self._rung_s = -RING_EVERY_S
+        self._notified_s = -NOTIFY_EVERY_S
         self._later: threading.Timer | None = None
 
-    def rings(self) -> bool:
-        """Whether the commit that comes now is to say so."""
+    def is_due(self) -> bool:
+        """Return whether the commit that follows notifies others."""
         with self._lock:
             now_s = time.monotonic()
             if self._later is not None or self._wait_s(now_s) > 0:
                 return False
-            self._rung_s = now_s
+            self._notified_s = now_s
             return True
 
-    def ring_later(self) -> None:
-        """Says it in a moment: after a commit that did not, for before there is nothing to see."""
+    def later(self) -> None:
+        """Notify in a moment; called after a commit that did not."""
         with self._lock:
             if self._later is None:
-                later = threading.Timer(self._wait_s(time.monotonic()), self._ring)
+                later = threading.Timer(self._wait_s(time.monotonic()), self._notify)
                 later.daemon = True
                 # Without a thread there is no notification; the commit has not failed.
                 with contextlib.suppress(RuntimeError):
@@ -56,24 +57,24 @@ class NotifyThrottle:
                     self._later = later
 
     def _wait_s(self, now_s: float) -> float:
-        return max(0.0, self._rung_s + RING_EVERY_S - now_s)
+        return max(0.0, self._notified_s + NOTIFY_EVERY_S - now_s)
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         import psycopg
 
         with self._lock:
-            self._rung_s = time.monotonic()
+            self._notified_s = time.monotonic()
             self._later = None
         # Daemons that miss it poll now and then.
         with contextlib.suppress(psycopg.Error, MeritoryError), self._pool.lent() as raw:
             raw.execute(f"NOTIFY {CHANNEL}".encode())
 
     def close(self) -> None:
-        """Says at once what was to be said later."""
+        """Notify at once if it was put off."""
         later = self._later
         if later is not None:
             later.cancel()
-            self._ring()
+            self._notify()
 
 
 # Pause after each notification, so that a burst of commits gives one.
@@ -82,15 +83,13 @@ CALM_S = 0.05
 RECONNECT_MIN_S, RECONNECT_MAX_S = 0.2, 10.0
 END_WAIT_S = 2.0
 
-Told = Callable[[], None]
 
+class _Subscriber:
+    """A subscription to changes."""
 
-class _Follower:
-    """A subscriber to changes."""
-
-    def __init__(self, listener: Listener, told: Told) -> None:
+    def __init__(self, listener: Listener, call: Callable[[], None]) -> None:
         self._listener = listener
-        self.told = told
+        self.call = call
 
     def close(self) -> None:
         """End the subscription."""
@@ -98,74 +97,70 @@ class _Follower:
 
 
 class Listener:
-    """Tells all who follow one store; its thread and its connection are there while anybody is."""
+    """Calls all subscribers of a store; its thread and connection exist while there are any."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._followers: list[_Follower] = []
-        self._ear: _Ear | None = None
+        self._subscribers: list[_Subscriber] = []
+        self._thread: _ListenThread | None = None
 
-    def follow(self, told: Told) -> _Follower:
+    def follow(self, call: Callable[[], None]) -> _Subscriber:
         """Subscribe to changes."""
-        follower = _Follower(self, told)
+        subscriber = _Subscriber(self, call)
         with self._lock:
-            self._followers.append(follower)
-            if self._ear is None:
-                self._ear = _Ear(self._url, self._tell)
-        return follower
+            self._subscribers.append(subscriber)
+            if self._thread is None:
+                self._thread = _ListenThread(self._url, self._call_all)
+        return subscriber
 
-    def leave(self, follower: _Follower) -> None:
+    def leave(self, subscriber: _Subscriber) -> None:
         """Unsubscribe; without subscribers the thread ends."""
-        if os.getpid() != self._pid:
-            # The thread is the parent's, which would hear of this without an end.
-            return
-        with self._lock:
-            if follower in self._followers:
-                self._followers.remove(follower)
-            ear = None if self._followers else self._ear
-            if ear is not None:
-                self._ear = None
-        if ear is not None:
-            ear.close()
+        self._keep(lambda one: one is not subscriber)
 
     def close(self) -> None:
-        """End all subscriptions and the thread."""
+        """End all subscriptions, and wait for the thread."""
+        if thread := self._keep(lambda _: False):
+            thread.join()
+
+    def _keep(self, is_kept: Callable[[_Subscriber], bool]) -> _ListenThread | None:
+        """Keep some subscribers; without any, stop the thread and return it."""
         if os.getpid() != self._pid:
-            # The thread is the parent's, and stays.
-            return
+            # After a fork the thread is the parent's.
+            return None
         with self._lock:
-            self._followers.clear()
-            ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
-            ear.join()
+            self._subscribers = list(filter(is_kept, self._subscribers))
+            if self._subscribers or self._thread is None:
+                return None
+            thread, self._thread = self._thread, None
+        thread.close()
+        return thread
 
-    def _tell(self) -> None:
-        for follower in list(self._followers):
-            follower.told()
+    def _call_all(self) -> None:
+        for subscriber in list(self._subscribers):
+            subscriber.call()
 
 
-class _Ear:
-    """The thread that listens, and never gives up."""
+class _ListenThread:
+    """The thread that listens; it reconnects until it is closed."""
 
-    def __init__(self, url: str, tell: Told) -> None:
+    def __init__(self, url: str, call: Callable[[], None]) -> None:
         self._url = url
-        self._tell = tell
+        self._call = call
         self._stopping = threading.Event()
         self._waking, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="meritory-listen", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread soon."""
-        # In this order: once it has stopped, the pipe is not ours any more.
+        """End the thread soon."""
+        # In this order: once the thread has stopped, the pipe is closed.
         os.write(self._wake, b"x")
         self._stopping.set()
 
     def join(self) -> None:
-        """Waits for its end, but not for a server that does not answer."""
+        """Wait for its end, but not for a server that does not answer."""
         self._thread.join(END_WAIT_S)
 
     def _serve(self) -> None:
@@ -177,23 +172,23 @@ class _Ear:
                 raw.execute(f"LISTEN {CHANNEL}".encode())
                 wait_s = RECONNECT_MIN_S
                 # Changes may have been missed while the connection was down.
-                self._tell()
-                self._hear(raw)
+                self._call()
+                self._wait_for_notifications(raw)
             self._stopping.wait(wait_s)
             wait_s = min(RECONNECT_MAX_S, 2 * wait_s)
         os.close(self._waking)
         os.close(self._wake)
 
-    def _hear(self, raw: RawConnection[Any]) -> None:
+    def _wait_for_notifications(self, raw: RawConnection[Any]) -> None:
         poll = select.poll()
         for descriptor in (raw.fileno(), self._waking):
             poll.register(descriptor, select.POLLIN)
         while not self._stopping.is_set():
             poll.poll()
             raw.pgconn.consume_input()
-            is_told = False
+            has_changed = False
             while raw.pgconn.notifies():
-                is_told = True
-            if is_told:
-                self._tell()
+                has_changed = True
+            if has_changed:
+                self._call()
                 self._stopping.wait(CALM_S)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
 
 WAIT_S = 5.0
-# Renewed now and then: a server keeps a little more for a connection the longer it lives.
+# Connections are replaced now and then: the server's memory for each grows with its age.
 _LIFE_S = 3_600.0
 _IDLE_LIMIT_S = 600.0
 # More than a hundred different statements are usual here.
 _PREPARED_LIMIT = 400
-# Unless the address says otherwise. A machine that is gone says nothing: it is asked after.
+# Unless the address says otherwise. Keepalives detect a machine that vanished.
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 3,
     "keepalives_idle": 10,
@@ -45,13 +45,13 @@ def connect(url: str) -> RawConnection[Any]:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    # Whatever the address says: statements are written in UTF-8, and quoted for it.
+    # Statements are written and quoted in UTF-8, whatever the address says.
     parts = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
     try:
         return psycopg.connect(autocommit=True, **parts)
     except psycopg.Error as error:
-        # The driver's frames hold the half-made connection: a server that was only slow would
-        # serve it for as long as the error is remembered.
+        # The driver's frames hold the incomplete connection: a slow server would serve it for as
+        # long as the error is kept.
         raise error.with_traceback(None)  # noqa: B904 - it is the very same
 
 
@@ -67,7 +67,7 @@ def is_pooled(raw: RawConnection[Any]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _PooledConnection:
-    """A connection with the moments at which it was made and last given back."""
+    """A connection with the times when it was made and last returned."""
 
     raw: RawConnection[Any]
     made_s: float
@@ -75,7 +75,7 @@ class _PooledConnection:
 
 
 class ConnectionPool:
-    """Up to so many connections to one database; safe to share between threads."""
+    """A limited number of connections to one database; safe to share between threads."""
 
     def __init__(self, url: str, limit: int) -> None:
         self._url = url
@@ -85,27 +85,27 @@ class ConnectionPool:
         self._closed = False
         # Whether the last connection that was made leads through a pooler.
         self.is_pooled = False
-        # Connections from before are of no use any more.
-        self._anew_s = 0.0
-        # Why the server could not be reached when it was last tried, and who is trying again.
+        # Connections from before are not used any more.
+        self._renewed_s = 0.0
+        # Why the last attempt to connect failed, and the lock of the caller who tries again.
         self._trouble: psycopg.Error | None = None
         self._trying = threading.Lock()
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[RawConnection[Any]]:
-        """A connection for the length of the block; Busy when there is none for too long."""
+        """Lend a connection for the block; raise Busy when none is free for too long."""
         if not self._slots.acquire(timeout=WAIT_S):
             raise Busy("no connection to the database is free", hint="try again in a moment")
         try:
-            kept = self._kept() or self._made()
+            pooled = self._take_idle() or self._make()
             try:
-                yield kept.raw
+                yield pooled.raw
             finally:
-                self._take_back(kept)
+                self._take_back(pooled)
         finally:
             self._slots.release()
 
-    def _kept(self) -> _PooledConnection | None:
+    def _take_idle(self) -> _PooledConnection | None:
         """Return an idle connection that the server has not dropped."""
         while True:
             with self._lock:
@@ -113,85 +113,70 @@ class ConnectionPool:
                     raise StorageError("the store is closed")
                 if not self._idle:
                     return None
-                kept = self._idle.pop()
-            if is_silent(kept.raw):
-                return kept
-            kept.raw.close()
+                pooled = self._idle.pop()
+            # Between statements a server sends nothing but its farewell.
+            poll = select.poll()
+            poll.register(pooled.raw.fileno(), select.POLLIN)
+            if not poll.poll(0):
+                return pooled
+            pooled.raw.close()
 
-    def _made(self) -> _PooledConnection:
+    def _make(self) -> _PooledConnection:
         import psycopg
 
         trouble = self._trouble
         if trouble is not None and not self._trying.acquire(blocking=False):
             raise translate_error(trouble) from None
         try:
-            made = _PooledConnection(self._connected(), time.monotonic())
+            raw = connect(self._url)
+            try:
+                self.is_pooled = is_pooled(raw)
+            except BaseException:
+                raw.close()
+                raise
             self._trouble = None
-            return made
         except psycopg.Error as error:
             self._trouble = error
             raise
         finally:
             if trouble is not None:
                 self._trying.release()
-
-    def _connected(self) -> RawConnection[Any]:
-        raw = connect(self._url)
-        try:
-            self.is_pooled = is_pooled(raw)
-        except BaseException:
-            raw.close()
-            raise
         raw.prepared_max = _PREPARED_LIMIT
         raw.adapters.register_dumper(PackedArray, packed_dumper())
         if self.is_pooled:
             # Not every pooler knows on which connection a statement was prepared.
             raw.prepare_threshold = None
-        return raw
+        return _PooledConnection(raw, time.monotonic())
 
-    def _take_back(self, kept: _PooledConnection) -> None:
-        now_s = time.monotonic()
-        kept.idle_s = now_s
+    def _take_back(self, pooled: _PooledConnection) -> None:
+        from psycopg.pq import PipelineStatus, TransactionStatus
+
+        raw, now_s = pooled.raw, time.monotonic()
+        is_at_rest = (
+            not raw.closed
+            and raw.pgconn.transaction_status == TransactionStatus.IDLE
+            and raw.pgconn.pipeline_status == PipelineStatus.OFF
+        )
+        pooled.idle_s = now_s
         with self._lock:
-            is_young = kept.made_s >= self._anew_s and now_s - kept.made_s < _LIFE_S
-            is_good = not self._closed and is_young and is_at_rest(kept.raw)
-            if is_good:
-                self._idle.append(kept)
+            is_young = pooled.made_s >= self._renewed_s and now_s - pooled.made_s < _LIFE_S
+            is_reused = not self._closed and is_young and is_at_rest
+            if is_reused:
+                self._idle.append(pooled)
             old = [one for one in self._idle if now_s - one.idle_s > _IDLE_LIMIT_S]
             self._idle = [one for one in self._idle if one not in old]
-        for one in (*old, *(() if is_good else (kept,))):
+        for one in (*old, *(() if is_reused else (pooled,))):
             one.raw.close()
 
     def renew(self) -> None:
-        """Lends only new connections from now on: the address may lead elsewhere by now."""
+        """Lend only new connections from now on: the address may lead to another server."""
         with self._lock:
-            self._anew_s = time.monotonic()
+            self._renewed_s = time.monotonic()
             idle, self._idle = self._idle, []
-        for kept in idle:
-            kept.raw.close()
+        for pooled in idle:
+            pooled.raw.close()
 
     def close(self) -> None:
-        """Closes what is idle at once, and the rest when it is given back."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for kept in idle:
-            kept.raw.close()
-
-
-def is_silent(raw: RawConnection[Any]) -> bool:
-    """Whether the server has said nothing since the last answer; its farewell would be there."""
-    poll = select.poll()
-    poll.register(raw.fileno(), select.POLLIN)
-    return not poll.poll(0)
-
-
-def is_at_rest(raw: RawConnection[Any]) -> bool:
-    """Whether a connection is outside of any transaction and can be used again."""
-    from psycopg.pq import PipelineStatus, TransactionStatus
-
-    return (
-        not raw.closed
-        and raw.pgconn.transaction_status == TransactionStatus.IDLE
-        and raw.pgconn.pipeline_status == PipelineStatus.OFF
-    )
+        """Close idle connections at once, and the others when they are returned."""
+        self._closed = True
+        self.renew()

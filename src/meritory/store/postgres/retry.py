@@ -63,16 +63,16 @@ _BY_WORDS: tuple[tuple[tuple[str, ...], tuple[type[MeritoryError], str, str]], .
 
 
 def without_password(text: str) -> str:
-    """The text with passwords in addresses and connection strings taken out."""
+    """Return the text without the passwords of addresses and connection strings."""
     return _PASSWORD.sub(lambda m: f"{m[1]}***" if m[1] else f"{m[3]}:***@", text)
 
 
 def translate_error(error: psycopg.Error) -> MeritoryError:
-    """The typed error, with advice, for what PostgreSQL or its driver reported."""
+    """Return the typed error, with advice, for an error of PostgreSQL or its driver."""
     import psycopg
 
-    told = without_password(str(error)).strip().splitlines()
-    said = told[0] if told else type(error).__name__
+    lines = without_password(str(error)).strip().splitlines()
+    said = lines[0] if lines else type(error).__name__
     state = error.sqlstate or ""
     for start, kind, message, hint in _BY_STATE:
         if state.startswith(start):
@@ -83,13 +83,9 @@ def translate_error(error: psycopg.Error) -> MeritoryError:
     if isinstance(error, psycopg.errors.PipelineAborted):
         # The caller ignored the first error and went on.
         return StorageError("an earlier error took the whole change back")
-    if isinstance(error, psycopg.OperationalError):
-        return _unreachable(said)
-    return StorageError(f"PostgreSQL: {said}")
-
-
-def _unreachable(said: str) -> MeritoryError:
-    """Who is not let in gets no code, only words."""
+    if not isinstance(error, psycopg.OperationalError):
+        return StorageError(f"PostgreSQL: {said}")
+    # A refused connection has no SQLSTATE, only words.
     for words, (kind, message, hint) in _BY_WORDS:
         if any(word in said for word in words):
             return kind(f"{message}: {said}", hint=hint)
@@ -105,13 +101,13 @@ _BACKOFF_S = 0.02
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turns errors of the driver into typed ones."""
+    """Turn errors of the driver into typed ones."""
     import psycopg
 
     try:
         yield
     except psycopg.Error as error:
-        # The driver's own words may quote the address: they are not carried along.
+        # Without its cause: the driver's message may quote the address.
         raise translate_error(error) from None
 
 

@@ -39,28 +39,22 @@ _STEWARDS = {
     "feedback_events": 'SELECT ("user", event)',
 }
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
-# All tenants share these; the app only reads them.
+# All tenants share these; the role of the app only reads them.
 _COMMON = ("meta", "embedders", "schema_version")
-# A setting that was set and went with its transaction is empty afterwards, not missing.
+# After its transaction a local setting is empty, not missing.
 _PRESENT = f"nullif(current_setting('{SETTING}', true), '')"
 
 
-def make_role(name: str) -> str:
-    """Creates a role without any rights unless it is there; another process may be as quick."""
-    return f"""DO $$ BEGIN
+# Without any rights, unless it exists; another process may create it at the same time.
+_MAKE_ROLE = """DO $$ BEGIN
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{name}') THEN
             CREATE ROLE {name} NOLOGIN NOSUPERUSER NOBYPASSRLS;
         END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
     END $$"""
-
-
-def join_role(name: str) -> str:
-    """Let the login take a role; a login that may not grant it must have it already.
-
-    Its rights come only with taking it, where PostgreSQL can tell the two apart (from 16 on).
-    """
-    return f"""DO $$ BEGIN
+# A login that may not grant the role must have it already. From PostgreSQL 16 on the login has its
+# rights only while it takes the role.
+_JOIN_ROLE = """DO $$ BEGIN
         EXECUTE format('GRANT {name} TO %I', session_user)
             || CASE WHEN current_setting('server_version_num')::integer >= 160000
                 THEN ' WITH INHERIT FALSE' ELSE '' END;
@@ -68,11 +62,11 @@ def join_role(name: str) -> str:
     END $$"""
 
 
-def walls(schema: str, tables: Iterable[str]) -> Iterator[str]:
-    """The statements that put every tenant's table behind its wall."""
+def tenancy(schema: str, tables: Iterable[str]) -> Iterator[str]:
+    """Yield the statements that set up roles and row-level security."""
     for role in (APP, STEWARD):
-        yield make_role(role)
-        yield join_role(role)
+        yield _MAKE_ROLE.format(name=role)
+        yield _JOIN_ROLE.format(name=role)
         yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
         yield f"GRANT SELECT ON {', '.join(_COMMON)} TO {role}"
         yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
@@ -232,7 +226,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             *(statement for table in TABLES for statement in _create(table)),
             _TERMS,
             _FIRST_ROWS,
-            *walls(SCHEMA, TENANT_TABLES),
+            *tenancy(SCHEMA, TENANT_TABLES),
         ),
     ),
 )
@@ -243,7 +237,7 @@ VECTOR_VERSION_MIN = (0, 8)
 
 
 def schema_version(raw: RawConnection[Any]) -> int:
-    """The version recorded in the database, 0 for none."""
+    """Return the version recorded in the database, 0 for none."""
     found = raw.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
     if found is None or found[0] is None:
         return 0
@@ -254,8 +248,8 @@ def schema_version(raw: RawConnection[Any]) -> int:
 
 
 def migrate(raw: RawConnection[Any]) -> None:
-    """Brings the schema up to date; each step and its record are one transaction."""
-    _demand_version(raw)
+    """Bring the schema up to date; each step and its record are one transaction."""
+    _require_server(raw)
     newest = MIGRATIONS[-1].version
     if schema_version(raw) > newest:
         raise SchemaTooNew(
@@ -272,7 +266,13 @@ def migrate(raw: RawConnection[Any]) -> None:
             raw.execute("SELECT pg_advisory_xact_lock(hashtext('meritory migration'))")
             if schema_version(raw) >= migration.version:
                 continue
-            _prepare(raw)
+            raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
+            _require_vector(raw)
+            raw.execute(f"SET LOCAL search_path = {search_path(raw)}".encode())
+            raw.execute(
+                f"CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_version"
+                " (version integer PRIMARY KEY)".encode()
+            )
             for statement in migration.statements:
                 raw.execute(statement.encode())
             raw.execute(
@@ -281,17 +281,8 @@ def migrate(raw: RawConnection[Any]) -> None:
             )
 
 
-def _prepare(raw: RawConnection[Any]) -> None:
-    raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
-    _demand_vector(raw)
-    raw.execute(f"SET LOCAL search_path = {search_path(raw)}".encode())
-    raw.execute(
-        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_version (version integer PRIMARY KEY)".encode()
-    )
-
-
 def search_path(raw: RawConnection[Any]) -> str:
-    """Our schema, and the one in which pgvector was put."""
+    """Return our schema and the one of pgvector."""
     found = raw.execute(
         "SELECT quote_ident(nspname) FROM pg_extension e"
         " JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'vector'"
@@ -299,7 +290,7 @@ def search_path(raw: RawConnection[Any]) -> str:
     return f"{SCHEMA}, {found[0] if found else 'public'}"
 
 
-def _demand_version(raw: RawConnection[Any]) -> None:
+def _require_server(raw: RawConnection[Any]) -> None:
     if raw.info.server_version < SERVER_VERSION_MIN:
         raise StorageError(
             f"PostgreSQL {raw.info.server_version // 10_000} is too old",
@@ -313,8 +304,8 @@ def _demand_version(raw: RawConnection[Any]) -> None:
         )
 
 
-def _demand_vector(raw: RawConnection[Any]) -> None:
-    """Switches pgvector on in this database, and refuses one that is too old."""
+def _require_vector(raw: RawConnection[Any]) -> None:
+    """Create the extension in this database; reject one that is too old."""
     import psycopg
 
     asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"

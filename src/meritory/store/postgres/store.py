@@ -1,7 +1,8 @@
-"""The PostgreSQL store: one database that many daemons share, each tenant behind its wall."""
+"""The PostgreSQL store: one database that many daemons share, each tenant kept apart."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import zlib
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
+from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
 from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
@@ -29,21 +31,24 @@ from meritory.store.contract.memories import (
     Trait,
 )
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres.connection import WritingConnection
-from meritory.store.postgres.engine import CONNECTION_LIMIT, PostgresEngine
+from meritory.store.postgres.connection import (
+    CONNECTION_LIMIT,
+    PostgresEngine,
+    WritingConnection,
+)
 from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.schema import APP, SCHEMA, STEWARD
-from meritory.store.postgres.terms import TermTable
-from meritory.store.postgres.training_reader import ModelTable, stored_vectors
+from meritory.store.postgres.search_index import TenantTraitCache, TermTable, Views
 from meritory.store.postgres.vectors import (
     Measured,
+    StoredEmbedder,
     embedder_of,
     lacking_index,
     make_index,
     make_index_locked,
     nearest_rows,
+    stored_vectors,
 )
-from meritory.store.postgres.views import TenantTraitCache, Views
 from meritory.store.postgres.write import TOPICS, PostgresTransaction
 from meritory.store.search import search
 from meritory.store.search.index import Nearest
@@ -55,6 +60,7 @@ from meritory.store.sql.memories import (
     damaged_memories,
     visible_scopes,
 )
+from meritory.store.sql.predictor import taught_sessions
 from meritory.store.sql.store import SqlStore, set_serving
 from meritory.store.sqlite.fulltext import Stemmer
 
@@ -65,13 +71,68 @@ _LACKING = """SELECT t.user, t.row FROM memory_stats t
         AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.user = t.user AND v.row = t.row
             AND v.embedder = (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
-# Every tenant counts for itself, and any of them may be the one whose number grew.
+# Every tenant counts its own changes; the sums grow with any of them.
 _NUMBERS = {"memory": "change", **{topic: topic for topic in sorted(set(TOPICS.values()))}}
 _SUMS = "SELECT {} FROM tenants".format(  # noqa: S608 - constants
     ", ".join(f"coalesce(sum({column}), 0)::bigint" for column in _NUMBERS.values())
 )
-# Who takes a job holds no tenant's row to count in; only few run at any time.
+# Taking a job locks no tenant's row, so it is not counted; only few run at any time.
 _RUNNING = "SELECT job, lease FROM jobs WHERE state = 'running' ORDER BY job"
+
+
+class ModelTable:
+    """The models of all tenants, so that any daemon can serve any tenant."""
+
+    def __init__(self, engine: PostgresEngine) -> None:
+        self._engine = engine
+
+    def versions(self, user: str) -> list[int]:
+        """Return the versions, the latest first."""
+        with self._engine.read(user) as connection:
+            found = connection.execute(
+                "SELECT version FROM models WHERE user = ? ORDER BY version DESC", (user,)
+            )
+            return [version for (version,) in found]
+
+    def digest(self, user: str, version: int) -> str | None:
+        """Return the SHA-256 of a model in hexadecimal digits; None without a model."""
+        found = self._one("digest", user, version)
+        return None if found is None else str(found)
+
+    def content(self, user: str, version: int) -> bytes | None:
+        """Return the bytes of a model; None without a model."""
+        found = self._one("content", user, version)
+        return None if found is None else bytes(found)
+
+    def _one(self, column: str, user: str, version: int) -> Any:
+        with self._engine.read(user) as connection:
+            found = connection.execute(
+                f"SELECT {column} FROM models WHERE user = ? AND version = ?",  # noqa: S608 - ours
+                (user, version),
+            ).fetchone()
+        return found[0] if found else None
+
+    def put(self, user: str, version: int, content: bytes) -> None:
+        """Store a model under its version; it replaces an existing one."""
+        digest = hashlib.sha256(content).hexdigest()
+        self._engine.write(
+            user,
+            lambda connection: connection.execute(
+                """INSERT INTO models (user, version, content, digest) VALUES (?, ?, ?, ?)
+                    ON CONFLICT (user, version)
+                    DO UPDATE SET content = excluded.content, digest = excluded.digest""",
+                (user, version, content, digest),
+            ),
+        )
+
+    def drop(self, user: str, version: int) -> None:
+        """Remove a model, if it exists."""
+        self._engine.write(
+            user,
+            lambda connection: connection.execute(
+                "DELETE FROM models WHERE user = ? AND version = ?", (user, version)
+            ),
+        )
 
 
 class PostgresStore(SqlStore):
@@ -120,12 +181,10 @@ class PostgresStore(SqlStore):
         scopes = visible_scopes(connection, asked.scope)
         index = self._views.index(connection, user)
         view = search.open_view(index, asked, scopes)
-        embedder = embedder_of(connection, user, asked.embedder)
-        known = None
-        if embedder is not None:
-            known = embedder, self._views.mean(connection, embedder, view)
+        embedder = embedder_of(connection, user, asked.embedder) or StoredEmbedder(user, 0, 0)
+        mean = self._views.mean(connection, embedder, view)
         words = TermTable(connection, user, self._stemmer, view)
-        vectors = Measured(connection, view, known, by_rest)
+        vectors = Measured(connection, view, embedder, mean, by_rest)
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
@@ -163,7 +222,11 @@ class PostgresStore(SqlStore):
         self, embedder: str, limit: int, after: MemoryRecord | None = None
     ) -> list[MemoryRecord]:
         page: list[MemoryRecord] = []
-        user, last = self._place(after)
+        user, last = None, 0
+        if after is not None:
+            # From the start if the memory is gone.
+            by_id = "SELECT user, row FROM memories WHERE user = ? AND id = ?"
+            user, last = self._one(after.user, by_id, (after.user, after.id)) or (None, 0)
         while len(page) < limit:
             wanted = limit - len(page)
             with self._engine.read_across() as connection:
@@ -171,46 +234,40 @@ class PostgresStore(SqlStore):
                     f"{_LACKING} ORDER BY t.user, t.row LIMIT :limit",
                     {"embedder": embedder, "after": user, "last": last, "limit": wanted},
                 ).fetchall()
-            page += self._sound(rows)
+            for tenant, numbers in itertools.groupby(rows, lambda row: row[0]):
+                own = [number for _, number in numbers]
+                with self._engine.read(tenant) as connection:
+                    records = MemoryRows(connection, self.damaged).sound_records(
+                        "m.user = :user AND m.row IN (SELECT value FROM json_each(:rows))",
+                        {"user": tenant, "rows": as_json(own)},
+                    )
+                page += [records[row] for row in own if row in records]
             if len(rows) < wanted:
                 break
             user, last = rows[-1]
         return page
 
-    def _place(self, after: MemoryRecord | None) -> tuple[str | None, int]:
-        """Behind which tenant and row to go on; from the start where the memory is gone."""
-        if after is None:
-            return None, 0
-        found = self._one(
-            after.user,
-            "SELECT row FROM memories WHERE user = ? AND id = ?",
-            (after.user, after.id),
-        )
-        return (after.user, int(found[0])) if found else (None, 0)
-
-    def _sound(self, rows: Sequence[tuple[str, int]]) -> list[MemoryRecord]:
-        """The records behind tenants and rows, in their order, but for damaged ones."""
-        found: list[MemoryRecord] = []
-        for user in dict.fromkeys(user for user, _ in rows):
-            own = [row for owner, row in rows if owner == user]
-            with self._engine.read(user) as connection:
-                records = MemoryRows(connection, self.damaged).sound_records(
-                    "m.user = :user AND m.row IN (SELECT value FROM json_each(:rows))",
-                    {"user": user, "rows": as_json(own)},
-                )
-            found += [records[row] for row in own if row in records]
-        return found
-
     def serve_embedder(self, embedder: str) -> bool:
-        serves = self._engine.write_across(lambda connection: _serve(connection, embedder))
-        if serves:
+        def serve(connection: SqlConnection) -> bool:
+            ready = connection.execute(
+                f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
+                {"embedder": embedder, "after": None, "last": 0},
+            ).fetchone()
+            if ready is None:
+                return False
+            set_serving(connection, embedder)
+            connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
+            return True
+
+        is_serving = self._engine.write_across(serve)
+        if is_serving:
             self._views.clear()
-        return serves
+        return is_serving
 
     # -- care -----------------------------------------------------------------------------
 
     def tidy(self, should_stop: Callable[[], bool]) -> None:
-        # The rest PostgreSQL does by itself: that is what autovacuum is for.
+        # Autovacuum does the rest.
         with self._engine.read_across() as connection:
             lacking = lacking_index(connection)
         if not lacking:
@@ -240,7 +297,7 @@ class PostgresStore(SqlStore):
         )
 
     def erase_traces(self) -> None:
-        """Rows that are gone are reused by the server's vacuum; its log and backups are its own."""
+        """Do nothing: the server's vacuum reuses the space of deleted rows."""
 
     def size_bytes(self) -> int:
         with self._engine.read_across() as connection:
@@ -275,24 +332,50 @@ class PostgresStore(SqlStore):
         self._views.clear()
 
 
-def _serve(connection: SqlConnection, embedder: str) -> bool:
-    ready = connection.execute(
-        f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
-        {"embedder": embedder, "after": None, "last": 0},
-    ).fetchone()
-    if ready is None:
-        return False
-    set_serving(connection, embedder)
-    connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
-    return True
+# One reads, and one stores a model.
+_READER_CONNECTIONS = 2
+
+
+class PostgresReader:
+    """A store for training and scoring: it writes nothing but models."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = PostgresEngine(url, _READER_CONNECTIONS)
+        self.models: ModelRows | None = ModelTable(self._engine)
+
+    def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
+        """Return the latest judged sessions that count, oldest first."""
+        with self._engine.read(user) as connection:
+            return taught_sessions(connection, user, feature_version, limit)
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the vectors of memories by id; leave out those without one."""
+        with self._engine.read(user) as connection:
+            return stored_vectors(connection, user, embedder, memory_ids)
+
+    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
+        """Return the texts of memories by id; leave out those that are gone."""
+        with self._engine.read(user) as connection:
+            found = connection.execute(
+                """SELECT id, content FROM memories WHERE user = :user
+                    AND id IN (SELECT value FROM json_each(:ids))""",
+                {"user": user, "ids": as_json(memory_ids)},
+            )
+            return dict(found.fetchall())
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.close()
 
 
 LATE = (
     "a pooler stands in between: daemons look for each other's work every 15 s only;"
     " give them the server's own address"
 )
-# Together the two roles see all rows and all columns; one at a time they do not. An administrator
-# stands above all walls anyway.
+# Together the two roles see all rows and all columns; one at a time they do not. Row-level security
+# does not apply to an administrator.
 _LOGIN = f"""SELECT quote_ident(session_user),
         current_setting('server_version_num')::integer >= 160000,
         pg_has_role(session_user, '{APP}', 'USAGE')
@@ -303,7 +386,7 @@ _LOGIN = f"""SELECT quote_ident(session_user),
 
 
 def about_login(connection: SqlConnection) -> list[str]:
-    """Whether the daemon's password opens the texts of all tenants, without Meritory."""
+    """Return advice if the daemon's login can read the texts of all tenants in `psql`."""
     login, can_tell_apart, is_open, is_owner = connection.execute(_LOGIN).fetchone()
     if not is_open:
         return []
@@ -311,7 +394,7 @@ def about_login(connection: SqlConnection) -> list[str]:
     if can_tell_apart:
         closing = f"GRANT {APP}, {STEWARD} TO {login} WITH INHERIT FALSE"
     if not is_owner:
-        # Without the roles' rights it has to be let in by itself, to look which version there is.
+        # Without the rights of the roles it needs its own to read the version.
         closing = (
             f"GRANT USAGE ON SCHEMA {SCHEMA} TO {login};"
             f" GRANT SELECT ON {SCHEMA}.schema_version TO {login}; {closing}"
@@ -329,7 +412,7 @@ _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embed
 
 
 def check_tenant(connection: SqlConnection, user: str) -> list[str]:
-    """Reads every row of a tenant and its hash."""
+    """Read every row of a tenant and check its hash."""
     damage = list(itertools.islice(damaged_memories(connection, user), _DAMAGE_LIMIT))
     damage += itertools.islice(damaged_history(connection, user), _DAMAGE_LIMIT)
     bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))

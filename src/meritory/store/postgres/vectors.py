@@ -1,12 +1,13 @@
-"""Vectors that stay in PostgreSQL: pgvector measures, and only numbers come over.
+"""Vectors stay in PostgreSQL: pgvector compares them, and only numbers are fetched.
 
-A tenant of a few ten thousand memories is measured as a whole, exactly. A larger one is searched
-through pgvector's HNSW index, and what else a search needs is measured row by row.
+All vectors of a tenant with a few ten thousand memories are compared, exactly. A larger tenant is
+searched through pgvector's HNSW index, and other rows of a search are compared one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,25 +20,25 @@ from meritory.store.postgres.pool import connect, is_pooled
 from meritory.store.postgres.retry import translated
 from meritory.store.postgres.schema import SCHEMA
 from meritory.store.search.index import Nearest, View
-from meritory.store.sql.mapper import SqlConnection
+from meritory.store.sql.mapper import SqlConnection, as_json
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
     from psycopg.sql import Composed
 
 
-# Up to here all of a tenant's vectors are measured: about 1 ms for a thousand of 256 numbers.
+# Up to here all vectors of a tenant are compared: about 1 ms for a thousand of 256 numbers.
 EXACT_ROWS = 20_000
 Products = NDArray[np.float64]
-# Of a larger tenant the mean is taken from so many vectors: a hundredth of its length off at most.
+# The mean of a larger tenant is taken from so many vectors: it is off by 1 % of its length at most.
 MEAN_ROWS = 10_000
 # The mean vector is computed again when the tenant has grown by this share since.
 _MEAN_GROWTH = 0.1
 _WIDENING = 4
-# How many the index looks at: of the true ten best it then finds .99 (bench.teams).
+# How many rows the index visits: it then finds 99 % of the true ten best (bench.teams).
 _EF_SEARCH = 300
 _EF_SEARCH_MAX = 1_000
-# What pgvector sends in front of the numbers: how many there are, and two bytes of nothing.
+# pgvector sends the dimension and two unused bytes before the numbers.
 _HEADER_BYTES = 4
 _MEASURED = """SELECT string_agg(int8send(v.row), ''::bytea),
         string_agg(float8send(-(v.vector <#> :query::vector)), ''::bytea),
@@ -53,29 +54,42 @@ _VECTORS = """SELECT string_agg(int8send(v.row), ''::bytea),
 
 
 def vector_text(vector: FloatArray) -> str:
-    """A vector in pgvector's words, exact to the last bit."""
+    """Return a vector as text for pgvector, exact to the last bit."""
     return f"[{','.join(map(repr, np.asarray(vector, np.float32).astype(float).tolist()))}]"
 
 
 def rows_text(rows: IntArray) -> str:
-    """Numbers of rows in PostgreSQL's words: its driver takes ten times as long for a list."""
+    """Return row numbers as text of an array: the driver takes ten times as long for a list."""
     return f"{{{','.join(map(str, rows.tolist()))}}}"
 
 
 def vector_of(sent: bytes) -> FloatArray:
-    """A vector as pgvector sends it."""
+    """Return a vector that pgvector sent."""
     return np.frombuffer(sent, ">f4", offset=_HEADER_BYTES).astype(np.float32)
 
 
 def vectors_of(packed: bytes, dimension: int) -> FloatArray:
-    """Many vectors, sent end to end."""
+    """Return many vectors that were sent end to end."""
     cell = np.dtype([("header", f"V{_HEADER_BYTES}"), ("numbers", ">f4", dimension)])
     return np.frombuffer(packed, cell)["numbers"].astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEmbedder:
-    """The number and dimension of an embedder, and whose vectors are meant."""
+def stored_vectors(
+    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
+) -> dict[str, FloatArray]:
+    """Return the vectors of memories by id; leave out those without one."""
+    rows = connection.execute(
+        """SELECT m.id, v.vector FROM memories m
+            JOIN memory_vectors v ON v.row = m.row AND v.vector IS NOT NULL
+            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
+            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
+        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+    ).fetchall()
+    return {memory_id: vector_of(sent) for memory_id, sent in rows}
+
+
+class StoredEmbedder(NamedTuple):
+    """The number and dimension of an embedder, for the vectors of one user."""
 
     user: str
     number: int
@@ -84,19 +98,22 @@ class StoredEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """What all vectors of a tenant share, and how their rest lies on the whole."""
+    """The mean vector of a tenant, and the mean direction of the vectors from it."""
 
     vector: FloatArray
     spread: FloatArray
     row_count: int
 
     def is_fresh(self, row_count: int) -> bool:
-        """Whether the tenant has hardly grown since."""
+        """Return whether the tenant has hardly grown since."""
         return row_count <= self.row_count * (1.0 + _MEAN_GROWTH)
 
 
 def take_mean(connection: SqlConnection, embedder: StoredEmbedder, view: View) -> Mean:
-    """The mean of all vectors of a tenant, or of many of them, evenly chosen."""
+    """Return the mean of all vectors of a tenant, or of an even sample of many."""
+    nothing = np.zeros(embedder.dimension, np.float32)
+    if not embedder.dimension:
+        return Mean(nothing, nothing, view.count)
     values: dict[str, Any] = {"user": embedder.user, "embedder": embedder.number}
     which, asked_count = "", view.count
     if view.count > EXACT_ROWS:
@@ -105,7 +122,6 @@ def take_mean(connection: SqlConnection, embedder: StoredEmbedder, view: View) -
         values["rows"] = rows_text(view.rows(slots))
     (packed,) = connection.execute(_ALL_VECTORS + which, values).fetchone()
     if packed is None or not view.count:
-        nothing = np.zeros(embedder.dimension, np.float32)
         return Mean(nothing, nothing, view.count)
     vectors = vectors_of(packed, embedder.dimension)
     total = vectors.sum(axis=0, dtype=np.float64) * (view.count / asked_count)
@@ -127,21 +143,21 @@ class Measured:
         self,
         connection: SqlConnection,
         view: View,
-        known: tuple[StoredEmbedder, Mean] | None,
+        embedder: StoredEmbedder,
+        mean: Mean,
         by_rest: bool,
     ) -> None:
-        self._connection = connection
-        self._view = view
-        self._embedder: StoredEmbedder | None = known[0] if known else None
-        self._mean: Mean | None = known[1] if known else None
+        """An unknown embedder has dimension 0."""
+        self._connection, self._view = connection, view
+        self._embedder, self._mean = embedder, mean
         self._by_rest = by_rest
         self._query = np.empty(0, np.float32)
         self._is_complete = True
 
     def cosines(self, query: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
-        """By slot raw and centred cosines, of at least the best `limit`; NaN where unknown."""
+        """Return by slot raw and centred cosines, at least of the best `limit`, others NaN."""
         raw = np.full(self._view.count, np.nan, np.float32)
-        if self._embedder is None or query.size != self._embedder.dimension or not query.any():
+        if query.size != self._embedder.dimension or not query.any():
             return raw, raw.copy()
         self._query = query
         centred = raw.copy()
@@ -153,7 +169,7 @@ class Measured:
         return raw, centred
 
     def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
-        """Fills in what is missing of these slots."""
+        """Fill in the cosines that these slots lack."""
         if not self._is_complete:
             missing = slots[np.isnan(raw[slots])]
             if len(missing):
@@ -161,19 +177,19 @@ class Measured:
                 self._measure(raw, centred, _THESE, {"rows": rows})
 
     def mean_cosine(self, centred: FloatArray) -> float:
-        """The mean centred cosine: of what is open, or of the whole tenant where it is large."""
-        if not self._is_complete and self._mean is not None:
+        """Return the mean centred cosine: of open slots, or of all rows of a large tenant."""
+        if not self._is_complete:
             asked = self._query - self._mean.vector
             length = float(np.linalg.norm(asked))
             return float(self._mean.spread @ asked) / length if length else 0.0
         return float(np.nanmean(centred)) if np.isfinite(centred).any() else 0.0
 
     def vectors(self, slots: IntArray) -> FloatArray:
-        """The vectors of slots, zero where there is none."""
+        """Return the vectors of slots, zero where there is none."""
         embedder = self._embedder
-        if embedder is None:
-            return np.zeros((len(slots), 0), np.float32)
         found = np.zeros((len(slots), embedder.dimension), np.float32)
+        if not embedder.dimension:
+            return found
         rows = self._view.rows(slots)
         values = (embedder.user, embedder.number, rows_text(rows))
         known, sent = self._connection.execute(_VECTORS, values).fetchone()
@@ -186,8 +202,7 @@ class Measured:
     def _measure(
         self, raw: FloatArray, centred: FloatArray, which: str, values: dict[str, Any]
     ) -> None:
-        """Asks for the cosines of rows."""
-        assert self._embedder is not None and self._mean is not None  # noqa: S101 - for mypy
+        """Fetch the cosines of rows."""
         packed = self._connection.execute(
             _MEASURED + which,
             {
@@ -206,8 +221,7 @@ class Measured:
     def _note(
         self, raw: FloatArray, centred: FloatArray, found: tuple[IntArray, Products, Products]
     ) -> int:
-        """Writes down what was measured; returns how many of the rows are open."""
-        assert self._mean is not None  # noqa: S101 - for mypy
+        """Store fetched products by slot; return how many of the rows are open."""
         rows, dots, mean_dots = found
         slots = self._view.open_slots_of(rows)
         is_open = slots >= 0
@@ -217,8 +231,7 @@ class Measured:
         return len(slots)
 
     def _search(self, raw: FloatArray, centred: FloatArray, limit: int) -> None:
-        """The nearest through the index; what is not open takes no place."""
-        assert self._embedder is not None and self._mean is not None  # noqa: S101 - for mypy
+        """Find the nearest open rows through the index."""
         mean = self._mean.vector
         direction = self._query - mean if self._by_rest else self._query
         wanted = max(_EF_SEARCH, limit + limit // 2)
@@ -239,9 +252,9 @@ def indexed_rows(
     asked: tuple[FloatArray, FloatArray, FloatArray],
     limit: int,
 ) -> list[tuple[int, float, float]]:
-    """Rows that reach furthest in a direction, with their products with two more vectors.
+    """Return the rows furthest in a direction, with their products with two more vectors.
 
-    They come through the tenant's index if there is one.
+    The tenant's index finds them, if there is one.
     """
     from psycopg import sql
 
@@ -252,7 +265,7 @@ def indexed_rows(
         f"""SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
             set_config('hnsw.ef_search', '{effort:d}', true)"""
     )
-    # What the index is limited to stands in the text: only then does the planner know it.
+    # Tenant and embedder are part of the text: only then can the planner use a partial index.
     found = connection.execute(
         f"""SELECT v.row, -(v.vector <#> :first::vector), -(v.vector <#> :second::vector)
             FROM memory_vectors v WHERE v.user = :user AND v.vector IS NOT NULL
@@ -265,24 +278,23 @@ def indexed_rows(
 
 
 def embedder_of(connection: SqlConnection, user: str, name: str | None) -> StoredEmbedder | None:
-    """An embedder the store knows, for one tenant's vectors."""
+    """Return a registered embedder, for the vectors of one tenant."""
     found = connection.execute(
         "SELECT embedder, dimension FROM embedders WHERE name = ?", (name,)
     ).fetchone()
     return None if found is None else StoredEmbedder(user, *found)
 
 
-# From so many vectors on it is faster to bring the scope's vectors over.
+# From so many vectors on it is faster to fetch the vectors of the scope.
 _MANY = 3
-# How many more the index is asked for, because others' scopes have their share among them.
-_NearestWIDENING = 8
+# How many times more rows the index returns, because it also finds those of other scopes.
+_SCOPE_WIDENING = 8
 _LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL AND v.vector IS NOT NULL"
 _OF_SCOPE = f"""FROM memories m JOIN memory_vectors v ON v.user = m.user AND v.row = m.row
     WHERE m.user = :user AND m.scope = :scope AND v.embedder = :embedder AND {_LIVE}"""
-_NearestMEASURED = f"""SELECT m.row, -(v.vector <#> :query::vector) {_OF_SCOPE}
-        AND -(v.vector <#> :query::vector) >= :floor
-    ORDER BY 2 DESC, 1 LIMIT :limit"""
-_NearestVECTORS = f"SELECT m.row, v.vector {_OF_SCOPE} ORDER BY m.row"
+_COSINES = f"""SELECT m.row, -(v.vector <#> :query::vector) {_OF_SCOPE}
+        AND -(v.vector <#> :query::vector) >= :floor"""
+_OF_SCOPE_VECTORS = f"SELECT m.row, v.vector {_OF_SCOPE} ORDER BY m.row"
 _ROW_COUNT = "SELECT document_count FROM tenants WHERE user = ?"
 
 
@@ -295,21 +307,23 @@ def nearest_rows(connection: SqlConnection, probe: NeighbourProbe, scope: int) -
     values = {"user": embedder.user, "embedder": embedder.number, "scope": scope}
     (row_count,) = connection.execute(_ROW_COUNT, (embedder.user,)).fetchone() or (0,)
     if row_count > EXACT_ROWS:
-        return [
-            _indexed(connection, embedder, probe, one, scope) for one in range(len(probe.vectors))
-        ]
+        return [_indexed_nearest(connection, embedder, probe, one, scope) for one in probe.vectors]
     if len(probe.vectors) >= _MANY:
         return _compared(connection, probe, values)
-    asked = {**values, "floor": probe.floor, "limit": probe.limit}
-    return [
-        _nearest(
-            connection.execute(_NearestMEASURED, {**asked, "query": vector_text(vector)}).fetchall()
-        )
-        for vector in probe.vectors
-    ]
+    return [_nearest(connection, probe, vector, values) for vector in probe.vectors]
 
 
-def _nearest(found: list[Any]) -> Nearest:
+def _nearest(
+    connection: SqlConnection,
+    probe: NeighbourProbe,
+    vector: FloatArray,
+    values: dict[str, Any],
+    which: str = "",
+) -> Nearest:
+    found = connection.execute(
+        f"{_COSINES} {which} ORDER BY 2 DESC, 1 LIMIT :limit",
+        {**values, "query": vector_text(vector), "floor": probe.floor, "limit": probe.limit},
+    ).fetchall()
     rows, cosines = zip(*found, strict=True) if found else ((), ())
     return Nearest(np.array(rows, np.int64), np.array(cosines, np.float32))
 
@@ -317,8 +331,8 @@ def _nearest(found: list[Any]) -> Nearest:
 def _compared(
     connection: SqlConnection, probe: NeighbourProbe, values: dict[str, Any]
 ) -> list[Nearest]:
-    """All at once, by one product of matrices."""
-    found = connection.execute(_NearestVECTORS, values).fetchall()
+    """Compare all vectors of the scope by one product of matrices."""
+    found = connection.execute(_OF_SCOPE_VECTORS, values).fetchall()
     if not found:
         return [Nearest.none() for _ in probe.vectors]
     rows = np.array([row for row, _ in found], np.int64)
@@ -331,36 +345,30 @@ def _compared(
     return nearest
 
 
-def _indexed(
-    connection: SqlConnection, embedder: StoredEmbedder, probe: NeighbourProbe, at: int, scope: int
+def _indexed_nearest(
+    connection: SqlConnection,
+    embedder: StoredEmbedder,
+    probe: NeighbourProbe,
+    vector: FloatArray,
+    scope: int,
 ) -> Nearest:
-    """Through the index, which knows of no scopes."""
-    wanted, vector = probe.limit * _NearestWIDENING, probe.vectors[at]
+    """Find the nearest rows through the index, which covers all scopes."""
+    wanted = probe.limit * _SCOPE_WIDENING
     nearest = indexed_rows(connection, embedder, (vector, vector, vector), wanted)
     close = [row for row, cosine, _ in nearest if cosine >= probe.floor]
     if not close:
         return Nearest.none()
-    found = connection.execute(
-        _NearestMEASURED.replace("ORDER BY", "AND m.row = ANY(:rows::bigint[]) ORDER BY"),
-        {
-            "user": embedder.user,
-            "embedder": embedder.number,
-            "scope": scope,
-            "query": vector_text(vector),
-            "floor": probe.floor,
-            "limit": probe.limit,
-            "rows": rows_text(np.array(close, np.int64)),
-        },
-    )
-    return _nearest(found.fetchall())
+    values = {"user": embedder.user, "embedder": embedder.number, "scope": scope}
+    values["rows"] = rows_text(np.array(close, np.int64))
+    return _nearest(connection, probe, vector, values, "AND m.row = ANY(:rows::bigint[])")
 
 
-# More numbers than pgvector's index takes; such vectors are always measured.
+# pgvector's index takes no longer vectors; those are always compared one by one.
 INDEXED_DIMENSIONS = 4_000
-# Twice pgvector's own, and numbers of half the size: it takes longer to make, .978 of the ten best
-# become .992, and the graph is much smaller; whatever it finds is measured exactly.
+# Twice pgvector's default, with numbers of half the size: building takes longer, the share of the
+# ten best rises from .978 to .992, and the graph is much smaller; its results are compared exactly.
 EF_CONSTRUCTION = 128
-# What the graph of a tenant of a few hundred thousand needs: beyond it, building crawls.
+# The graph of a tenant of a few hundred thousand memories needs it: with less, building crawls.
 _BUILD_MEMORY = "512MB"
 _FOR_LONG_WORK = (
     f"SET statement_timeout = 0; SET lock_timeout = 0; SET maintenance_work_mem = '{_BUILD_MEMORY}'"
@@ -389,7 +397,7 @@ class LargeTenant(NamedTuple):
 
 
 def lacking_index(connection: SqlConnection) -> list[LargeTenant]:
-    """Tenants too large to be measured whole that have no index yet, with the serving embedder."""
+    """Return large tenants without an index for the serving embedder."""
     found = connection.execute(_LACKING, (EXACT_ROWS, INDEXED_DIMENSIONS))
     return [LargeTenant(*row) for row in found]
 
@@ -399,33 +407,31 @@ def make_index(url: str, tenant: LargeTenant) -> bool:
 
     Return False if the login does not own the tables. The caller holds the lock.
     """
-    # Of its own: such a statement cannot be in a transaction, nor under another role than its own.
+    import psycopg
+
+    # A connection of its own: the statement cannot run in a transaction or under another role.
     with translated(), contextlib.closing(connect(url)) as raw:
         asked = raw.execute(_ABOUT, (tenant.embedder, tenant.user)).fetchone()
         is_owner, vector_schema, name = asked or (False, "", "")
         if is_owner and not is_pooled(raw):
             # Behind a pooler this setting would reach the next client of the connection.
             raw.execute(_FOR_LONG_WORK.encode())
-        if is_owner and not _is_there(raw, name):
-            _create(raw, name, _statement(tenant, name, vector_schema))
-        return bool(is_owner)
+        if not is_owner or _exists(raw, name):
+            return bool(is_owner)
+        statement = _create_statement(tenant, name, vector_schema)
+        try:
+            raw.execute(statement)
+        except psycopg.errors.DiskFull:
+            if is_pooled(raw):
+                raise
+            # Workers share memory, of which a container has little; a single process needs none.
+            _exists(raw, name)
+            raw.execute("SET max_parallel_maintenance_workers = 0")
+            raw.execute(statement)
+        return True
 
 
-def _create(raw: RawConnection[Any], name: str, statement: Composed) -> None:
-    import psycopg
-
-    try:
-        raw.execute(statement)
-    except psycopg.errors.DiskFull:
-        if is_pooled(raw):
-            raise
-        # Workers share memory, of which a container has little; one alone needs none of it.
-        _is_there(raw, name)
-        raw.execute("SET max_parallel_maintenance_workers = 0")
-        raw.execute(statement)
-
-
-def _is_there(raw: RawConnection[Any], name: str) -> bool:
+def _exists(raw: RawConnection[Any], name: str) -> bool:
     """Return whether the index exists or is being built; drop the rest of a failed try."""
     state = raw.execute(_STATE, (f"{SCHEMA}.{name}",)).fetchone()
     if state is not None and not state[0]:
@@ -434,7 +440,7 @@ def _is_there(raw: RawConnection[Any], name: str) -> bool:
     return state is not None
 
 
-def _statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
+def _create_statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
     from psycopg import sql
 
     return sql.SQL(
@@ -454,6 +460,6 @@ def _statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
 
 
 def make_index_locked(tenant: LargeTenant, connection: SqlConnection) -> None:
-    """The same for a login that does not own the tables; writers wait until it is done."""
+    """Do the same for a login that does not own the tables; writers wait until it is done."""
     connection.execute("SET LOCAL statement_timeout = 0")
     connection.execute("SELECT index_vectors(?, ?, ?)", tuple(tenant))

@@ -11,10 +11,10 @@ from meritory.domain.errors import InputError
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import Event
 from meritory.store.contract.memories import Attribute, FloatArray, Indexed, MemoryChange
-from meritory.store.postgres import terms
 from meritory.store.postgres.connection import COUNTED, WritingConnection
 from meritory.store.postgres.dialect import packed_column
 from meritory.store.postgres.schema import TYPES
+from meritory.store.postgres.search_index import IndexedText, add_texts, drop_text
 from meritory.store.postgres.vectors import nearest_rows, vector_text
 from meritory.store.sql.jobs import PARK_UNLOCKED, SKIP_LOCKED
 from meritory.store.sql.mapper import Cursor, SqlConnection, as_json
@@ -132,7 +132,7 @@ class PostgresTransaction(SqlTransaction):
         self._index_texts(
             user,
             {
-                row: terms.IndexedText(memory.record.content, memory.words)
+                row: IndexedText(memory.record.content, memory.words)
                 for row, memory in memories.items()
                 if memory.record.is_live
             },
@@ -185,24 +185,24 @@ class PostgresTransaction(SqlTransaction):
 
     # -- full text and vectors --------------------------------------------------------------
 
-    def _index_texts(self, user: str, texts: dict[int, terms.IndexedText]) -> None:
-        token_count = terms.add(self.connection, self._stemmer, user, texts)
+    def _index_texts(self, user: str, texts: dict[int, IndexedText]) -> None:
+        token_count = add_texts(self.connection, self._stemmer, user, texts)
         self._counted["token_count"] += token_count
         self._counted["document_count"] += len(texts)
 
-    def _drop_text(self, user: str, memory_id: str, text: terms.IndexedText | None) -> bool:
+    def _drop_text(self, user: str, memory_id: str, text: IndexedText | None) -> bool:
         """Remove the text of a memory from the index, unless it is this text already."""
         found = self.connection.execute(_TEXT, (user, memory_id)).fetchone()
-        known = None if found is None else terms.IndexedText(*found[1:])
+        known = None if found is None else IndexedText(*found[1:])
         if known is not None and known != text:
-            token_count = terms.drop(self.connection, self._stemmer, user, found[0], known)
+            token_count = drop_text(self.connection, self._stemmer, user, found[0], known)
             self._counted["token_count"] -= token_count
             self._counted["document_count"] -= 1
         return known != text
 
     def _reindex_words(self, row: int, memory: Indexed) -> None:
         record = memory.record
-        text = terms.IndexedText(record.content, memory.words) if record.is_live else None
+        text = IndexedText(record.content, memory.words) if record.is_live else None
         if self._drop_text(record.user, record.id, text) and text is not None:
             self._index_texts(record.user, {row: text})
 

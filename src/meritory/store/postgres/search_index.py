@@ -1,31 +1,37 @@
-"""The full-text index on PostgreSQL: stems of FTS5's own tokenizer in a table, scored as BM25.
+"""The indexes that a search uses: full text in a table, and columns of each tenant in memory.
 
-Every memory has a row for each of its stems, with a weight (how often it stands in the text, and
-half as much in the words beside it) and its places. A search reads the rows of its few terms,
-which lie together in the index, and does the sums itself: scores are those of FTS5.
+The full-text index holds stems of FTS5's own tokenizer. Every memory has a row for each of its
+stems, with a weight (how often it is in the text, and half as much in the words next to it) and its
+places. A search reads the rows of its few terms and computes BM25: scores are those of FTS5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meritory.rank.composite import static_effectives
+from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import FloatArray, IntArray
 from meritory.store.postgres.dialect import packed_numbers, packed_pieces, packed_texts
-from meritory.store.postgres.vectors import rows_text
-from meritory.store.search.index import View, top
-from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
+from meritory.store.postgres.vectors import Mean, StoredEmbedder, rows_text, take_mean
+from meritory.store.search.cache import Traits
+from meritory.store.search.index import IndexBatch, MemoryIndex, View, top
+from meritory.store.search.search import EPOCH_JULIAN_DAY, WORDS_COLUMN_WEIGHT, rarest
 from meritory.store.sql.mapper import SqlConnection, as_json
 from meritory.store.sqlite.fulltext import Stemmer
 from meritory.text.terms import MAX_TERMS
 
-# Longer stems would not fit into an index; no query has one.
+# Longer stems do not fit into an index; no query has one.
 STEM_CHARS_MAX = 200
-# Places in the words beside the text begin here: no phrase reaches from the one into the other.
+# Places in the words next to the text start here: no phrase spans both.
 _WORDS_PLACE = 32_768
 _PLACE_MAX = _WORDS_PLACE - 2
 # More than any place, and any step from one, within a row.
@@ -34,7 +40,7 @@ _K1, _B = 1.2, 0.75
 _LEAST_IDF = 1e-6
 _COUNTS = """SELECT term, count(*) FROM memory_terms
     WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
-# Bytes end to end come over much faster than thousands of rows.
+# Bytes end to end are fetched much faster than thousands of rows.
 _POSTINGS = """SELECT term, string_agg(int8send(row), ''::bytea),
         string_agg(int4send(token_count), ''::bytea), string_agg(float4send(weight), ''::bytea)
     FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
@@ -57,7 +63,7 @@ class IndexedText(NamedTuple):
     words: str
 
 
-def add(
+def add_texts(
     connection: SqlConnection, stemmer: Stemmer, user: str, texts: Mapping[int, IndexedText]
 ) -> int:
     """Add texts by their rows to the index; return their number of tokens."""
@@ -96,7 +102,7 @@ def add(
     return token_count
 
 
-def drop(
+def drop_text(
     connection: SqlConnection, stemmer: Stemmer, user: str, row: int, text: IndexedText
 ) -> int:
     """Remove a text from the index; return its number of tokens."""
@@ -107,7 +113,7 @@ def drop(
 
 @dataclass(frozen=True, slots=True)
 class _Postings:
-    """The memories that have a term: rows ascending, their lengths and weights beside them."""
+    """The memories that have a term: their rows in ascending order, lengths and weights."""
 
     rows: IntArray
     token_counts: IntArray
@@ -118,7 +124,7 @@ _NOTHING = _Postings(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, n
 
 
 class TermTable:
-    """One search's look at the index of one tenant."""
+    """The full-text index of one tenant, for one search."""
 
     def __init__(self, connection: SqlConnection, user: str, stemmer: Stemmer, view: View) -> None:
         self._connection = connection
@@ -128,7 +134,7 @@ class TermTable:
         self._known: dict[str, _Postings] = {}
 
     def frequencies(self, stems: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-        """In how many memories each term occurs; one of several words as often as its rarest."""
+        """Return in how many memories each term occurs; a phrase counts as its rarest word."""
         short = {term: tuple(map(_short, tokens)) for term, tokens in stems.items()}
         wanted = {stem for tokens in short.values() for stem in tokens}
         if not wanted:
@@ -139,7 +145,7 @@ class TermTable:
     def hits(
         self, terms: Sequence[str], scopes: Sequence[int], limit: int
     ) -> tuple[IntArray, FloatArray]:
-        """Rows of the best open hits for any of the terms with their BM25 scores."""
+        """Return rows and BM25 scores of the best open hits for any of the terms."""
         phrases = [tokens for tokens in self._tokens(terms) if tokens][:MAX_TERMS]
         self._read({stem for tokens in phrases for stem in tokens})
         parts = [self._phrase(tokens) for tokens in phrases]
@@ -156,7 +162,7 @@ class TermTable:
         return found[best], total[best].astype(np.float32)
 
     def rows(self, term: str) -> IntArray:
-        """The rows that have a term, ascending."""
+        """Return the rows that have a term, ascending."""
         (tokens,) = self._tokens((term,))
         self._read(set(tokens))
         return self._phrase(tokens).rows if tokens else _NOTHING.rows
@@ -173,7 +179,7 @@ class TermTable:
         found = self._connection.execute(_POSTINGS, (self._user, as_json(wanted)))
         for term, rows, token_counts, weights in found:
             having = np.frombuffer(rows, ">i8").astype(np.int64)
-            # Mostly in order already; to have it sorted by the database would take much longer.
+            # Mostly sorted already; the database would take much longer.
             order = np.argsort(having, kind="stable")
             self._known[term] = _Postings(
                 having[order],
@@ -182,15 +188,13 @@ class TermTable:
             )
 
     def _phrase(self, tokens: tuple[str, ...]) -> _Postings:
-        """Memories that have the words side by side, with how often."""
-        if len(tokens) == 1:
-            return self._known[tokens[0]]
+        """Return the memories that have the words next to each other."""
         key = " ".join(tokens)
         if key not in self._known:
-            self._known[key] = self._side_by_side(tokens)
+            self._known[key] = self._adjacent(tokens)
         return self._known[key]
 
-    def _side_by_side(self, tokens: tuple[str, ...]) -> _Postings:
+    def _adjacent(self, tokens: tuple[str, ...]) -> _Postings:
         first = self._known[tokens[0]]
         common = first.rows
         for token in tokens[1:]:
@@ -210,7 +214,7 @@ class TermTable:
         return _Postings(rows, first.token_counts[at_first], weights[has])
 
     def _places_of(self, tokens: tuple[str, ...], rows: IntArray) -> dict[str, IntArray]:
-        """By stem where it stands in all of the rows: a number for the row's place, and its own."""
+        """Return by stem its places in all of the rows, each as one number."""
         values = (self._user, as_json(set(tokens)), rows_text(rows))
         found = dict.fromkeys(tokens, _NOTHING.rows)
         for term, having, sizes, packed in self._connection.execute(_PLACES, values):
@@ -226,9 +230,154 @@ def _short(stem: str) -> str:
 
 
 def _bm25(part: _Postings, document_count: int, mean_tokens: float) -> NDArray[np.float64]:
-    """What a term adds to the score of each of its memories, as FTS5 has it."""
+    """Return the part of a term in the score of each of its memories, as in FTS5."""
     having = len(part.rows)
     idf = np.log(max(document_count - having + 0.5, 0.5) / (having + 0.5))
     length = 1.0 - _B + _B * part.token_counts / mean_tokens
     share = part.weights * (_K1 + 1.0) / (part.weights + _K1 * length)
     return np.asarray(max(float(idf), _LEAST_IDF) * share)
+
+
+# -- in memory -------------------------------------------------------------------------------------
+
+# The number of tenants whose traits are cached: see TRAITS_LIMIT.
+TENANTS_KEPT = 64
+
+
+class TenantTraits(Traits):
+    """The traits of one tenant, which are current up to its number of changes."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(user)
+        self.lock = threading.Lock()
+
+    def _last_change(self, connection: SqlConnection) -> int:
+        return change_of(connection, self._user)[0]
+
+
+class TenantTraitCache:
+    """The traits of recent tenants; one thread at a time uses those of a tenant."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, TenantTraits] = OrderedDict()
+
+    @contextmanager
+    def of(self, user: str) -> Iterator[TenantTraits]:
+        """Lend the traits of one tenant for the block."""
+        with self._lock:
+            known = self._known.setdefault(user, TenantTraits(user))
+            self._known.move_to_end(user)
+            while len(self._known) > TENANTS_KEPT:
+                self._known.popitem(last=False)
+        with known.lock:
+            yield known
+
+
+# The number of cached rows of all tenants, about 130 bytes each.
+ROWS_KEPT = 2_000_000
+_MICROSECONDS_PER_DAY = 86_400e6
+_NUMBERS = "SELECT change, purge FROM tenants WHERE user = ?"
+_STEPS = ", ".join(f"'{name}'" for name in PROVENANCE_LADDER)
+_LOWEST = len(PROVENANCE_LADDER)
+# Every column is fetched as bytes end to end: single rows take ten times as long.
+_COLUMNS: dict[str, tuple[str, str]] = {
+    "row": ("int8send(m.row)", ">i8"),
+    "scope": ("int8send(m.scope)", ">i8"),
+    "turn": ("int8send(coalesce(m.turn, -1))", ">i8"),
+    "length_chars": ("int4send(length(m.content))", ">i4"),
+    "provenance": (
+        f"int4send(coalesce(array_position(ARRAY[{_STEPS}], m.provenance), {_LOWEST}) - 1)",
+        ">i4",
+    ),
+    "demotion": ("int8send(m.demotion)", ">i8"),
+    "confidence": ("float8send(m.confidence)", ">f8"),
+    "importance": ("float8send(m.importance)", ">f8"),
+    # Of fixed width: conversion by the database would take half of all the time.
+    "created_at": ("convert_to(m.created_at, 'UTF8')", "S32"),
+    "until_day": ("float8send(coalesce(julianday(m.valid_until), 'infinity'))", ">f8"),
+    "trusted": ("boolsend(m.trust = 'trusted')", "?"),
+    "live": ("boolsend(m.deleted_at IS NULL AND m.superseded_by IS NULL)", "?"),
+}
+_CHANGED = (
+    "SELECT array_agg(m.session_key), "  # noqa: S608 - constants
+    + ", ".join(f"string_agg({sent}, ''::bytea)" for sent, _ in _COLUMNS.values())
+    + " FROM memories m WHERE m.user = ? AND m.change > ?"
+)
+
+
+def change_of(connection: SqlConnection, user: str) -> tuple[int, int]:
+    """Return the numbers of a tenant's last change and last purge."""
+    change, purge = connection.execute(_NUMBERS, (user,)).fetchone() or (0, 0)
+    return int(change), int(purge)
+
+
+class Views:
+    """The in-memory indexes of tenants that were searched recently."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[str, MemoryIndex] = OrderedDict()
+        self._means: dict[tuple[str, int], Mean] = {}
+
+    def index(self, connection: SqlConnection, user: str) -> MemoryIndex:
+        """Return the index of one tenant, at least as new as this transaction."""
+        with self._lock:
+            index = self._indexes.get(user)
+            if index is None or index.is_wasteful:
+                index = self._indexes[user] = MemoryIndex(0)
+            self._indexes.move_to_end(user)
+        change, purge = change_of(connection, user)
+        with index.lock:
+            # A transaction that began earlier may see less than the index has by now.
+            if change > index.change:
+                if purge > index.change:
+                    left = connection.execute("SELECT row FROM memories WHERE user = ?", (user,))
+                    index.keep_only(np.array([row for (row,) in left], np.int64))
+                _update(index, connection.execute(_CHANGED, (user, index.change)).fetchone())
+                index.change = change
+        with self._lock:
+            total = sum(map(len, self._indexes.values()))
+            while total > ROWS_KEPT and len(self._indexes) > 1:
+                oldest, evicted = self._indexes.popitem(last=False)
+                total -= len(evicted)
+                for key in [key for key in self._means if key[0] == oldest]:
+                    del self._means[key]
+        return index
+
+    def mean(self, connection: SqlConnection, embedder: StoredEmbedder, view: View) -> Mean:
+        """Return the mean vector of one tenant, computed again when it has grown by a tenth."""
+        key = (embedder.user, embedder.number)
+        known = self._means.get(key)
+        if known is None or not known.is_fresh(view.count):
+            known = self._means[key] = take_mean(connection, embedder, view)
+        return known
+
+    def clear(self) -> None:
+        """Drop everything."""
+        with self._lock:
+            self._indexes.clear()
+            self._means.clear()
+
+
+def _update(index: MemoryIndex, packed: Any) -> None:
+    """Add the changed rows of a tenant to its index."""
+    session_keys, *sent = packed
+    if session_keys is None:
+        return
+    kinds = zip(_COLUMNS.items(), sent, strict=True)
+    found: dict[str, NDArray[Any]] = {
+        name: np.frombuffer(part, kind) for (name, (_, kind)), part in kinds
+    }
+    live = found.pop("live")
+    index.remove(found["row"][~live].tolist())
+    # The database does not sort them.
+    order = np.flatnonzero(live)
+    order = order[np.argsort(found["row"][order], kind="stable")]
+    ordered = {name: column[order] for name, column in found.items()}
+    # The texts of `moment_text` are always in UTC.
+    created_at = ordered.pop("created_at").astype("S26").astype("datetime64[us]")
+    created_day = created_at.astype(np.int64) / _MICROSECONDS_PER_DAY + EPOCH_JULIAN_DAY
+    standing = static_effectives(ordered.pop("importance"), created_day)
+    keys = [session_keys[at] for at in order.tolist()]
+    index.add_columns(IndexBatch(session_key=keys, standing=standing, **ordered))
