@@ -24,7 +24,8 @@ from bench.plain import TextIndex
 from bench.texts import memories, questions, sentences
 from meritory import Memory
 from meritory.domain.policy import EmbedderSpec
-from meritory.engine.transfer.import_ import import_file
+from meritory.engine.transfer.formats import recognise
+from meritory.engine.transfer.import_ import ImportOptions, import_found
 from meritory.ports.embedder import open_embedder
 
 SMALL, LARGE = 4_000, 100_000
@@ -168,7 +169,8 @@ def large(folder: Path) -> list[tuple[str, float, float | None, str]]:
             file.write(json.dumps(item) + "\n")
     begun, cpu = time.perf_counter(), time.process_time()
     with Memory(path) as memory:
-        result = import_file(memory.services, memory.scope, source)
+        services, scope, found = memory.services, memory.scope, recognise(source)
+        result = import_found(services, scope, found, ImportOptions(), lambda done, total: None)
         outcomes = dict(result.outcomes)
     taken, used = time.perf_counter() - begun, time.process_time() - cpu
     rows: list[tuple[str, float, float | None, str]] = [

@@ -15,10 +15,11 @@ from meritory import Memory
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.domain.quality import Refusal
 from meritory.engine.rules.book import propose
-from meritory.engine.transfer import export, import_
+from meritory.engine.transfer import export
 from meritory.engine.transfer.export import EXTRA_NAMES as NAMES
 from meritory.engine.transfer.export import HISTORY, MEMORY
 from places import Places
+from transfer_kit import import_file
 
 Desks = Callable[..., Desk]
 WRONG = {"what_went_wrong": "It deleted the migrations folder", "tags": ["git"]}
@@ -87,11 +88,11 @@ def test_everything_comes_back_exactly_and_only_once(desks: Desks, tmp_path: Pat
     path = written(desk.memory, tmp_path / "all.jsonl")
     copy = desks("copy.db").memory
     for _ in range(2):
-        report = import_.import_file(copy.services, copy.scope, path)
+        report = import_file(copy.services, copy.scope, path)
         assert report.problems == []
         assert exported(copy) == before
     # Into the store it came from it brings nothing.
-    import_.import_file(desk.memory.services, desk.memory.scope, path)
+    import_file(desk.memory.services, desk.memory.scope, path)
     assert exported(desk.memory) == before
 
 
@@ -100,7 +101,7 @@ def test_what_came_back_goes_on_as_before(desks: Desks, tmp_path: Path) -> None:
     lived_in(desk)
     path = written(desk.memory, tmp_path / "all.jsonl")
     copy = desks("copy.db").memory
-    import_.import_file(copy.services, copy.scope, path)
+    import_file(copy.services, copy.scope, path)
     event = copy.feedback("down", **WRONG).event
     assert event is not None
     assert event.occurrence == 4
@@ -113,7 +114,7 @@ def test_the_former_format_is_still_read(memory: Memory, places: Places, tmp_pat
     old = [{**lines[0], "meritory_export": 1}, *lines[1:]]
     path.write_text("".join(json.dumps(line) + "\n" for line in old), "utf-8")
     with places.memory("copy.db") as copy:
-        report = import_.import_file(copy.services, copy.scope, path)
+        report = import_file(copy.services, copy.scope, path)
         assert dict(report.outcomes) == {"stored": 1}
 
 
@@ -138,7 +139,7 @@ def test_a_line_that_is_not_sound_is_refused_with_its_number(
     path = tmp_path / "bad.jsonl"
     lines = [{"meritory_export": 2}, line, {"counters": {}}]
     path.write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
-    report = import_.import_file(memory.services, memory.scope, path)
+    report = import_file(memory.services, memory.scope, path)
     ((number, told),) = report.problems
     assert number == 2
     assert reason in told
@@ -158,7 +159,7 @@ def test_damage_in_a_sound_line_never_breaks_the_import(desks: Desks, tmp_path: 
     path = tmp_path / "broken.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in broken), "utf-8")
     copy = desks("copy.db").memory
-    report = import_.import_file(copy.services, copy.scope, path)
+    report = import_file(copy.services, copy.scope, path)
     assert report.outcomes["refused"] > len(broken) // 3
     # What came in can be read and written out again.
     assert exported(copy)

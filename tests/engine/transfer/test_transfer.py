@@ -21,10 +21,11 @@ from meritory.engine.transfer import export, import_
 from meritory.engine.transfer.import_ import ImportReport
 from meritory.settings import load_settings
 from places import Places
+from transfer_kit import import_file
 
 
 def bring_in(memory: Memory, path: Path, **options: object) -> ImportReport:
-    return import_.import_file(memory.services, memory.scope, path, **options)  # type: ignore[arg-type]
+    return import_file(memory.services, memory.scope, path, **options)  # type: ignore[arg-type]
 
 
 def write_lines(path: Path, lines: list[object]) -> Path:

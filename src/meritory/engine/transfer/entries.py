@@ -196,19 +196,6 @@ class ImportLine:
         return self.number, f"{self.place}: {reason}" if self.place else reason
 
 
-@dataclass(frozen=True, slots=True)
-class LineBatch:
-    """Lines for one transaction; the last batch of a file is marked."""
-
-    lines: list[ImportLine]
-    is_last: bool
-
-    @property
-    def last_number(self) -> int:
-        """The number of the last line."""
-        return self.lines[-1].number
-
-
 def is_header(value: Any) -> bool:
     """Return whether a line is the header of an export."""
     return isinstance(value, dict) and "meritory_export" in value
@@ -252,20 +239,20 @@ def entry_lines(entries: Iterable[ImportEntry], total_bytes: int) -> Iterator[Im
         yield ImportLine(number, entry.size_bytes, at_bytes, entry.value, entry.place)
 
 
-def batches(lines: Iterable[ImportLine]) -> Iterator[LineBatch]:
-    """Yield lines in batches, limited in number and bytes."""
+def batches(lines: Iterable[ImportLine]) -> Iterator[tuple[list[ImportLine], bool]]:
+    """Yield lines in batches, limited in number and bytes, and whether a batch is the last."""
     batch: list[ImportLine] = []
     size_bytes = 0
     for line in lines:
         if batch and (
             len(batch) >= BATCH_LIMIT or size_bytes + line.size_bytes > BATCH_LIMIT_BYTES
         ):
-            yield LineBatch(batch, is_last=False)
+            yield batch, False
             batch, size_bytes = [], 0
         batch.append(line)
         size_bytes += line.size_bytes
     if batch:
-        yield LineBatch(batch, is_last=True)
+        yield batch, True
 
 
 def _reject_constant(name: str) -> Any:

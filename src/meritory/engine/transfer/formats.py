@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from meritory.domain.errors import InputError
 from meritory.engine.transfer import markdown
@@ -31,12 +31,7 @@ READERS: dict[str, Callable[[FoundFiles], Iterator[ImportEntry]]] = {
     "basic-memory": partial(markdown.read_files, markdown.read_note),
     "markdown": partial(markdown.read_files, markdown.read_document),
 }
-_TEXT_FORMS: dict[str, Form] = {
-    "jsonl": "jsonl",
-    "mem0": "mem0",
-    "basic-memory": "basic-memory",
-    "markdown": "markdown",
-}
+_TEXT_FORMS = ("jsonl", "mem0", "basic-memory", "markdown")
 _HEAD_BYTES = 1_000_000
 _CLAUDE_MEM_FILE = "claude-mem.db"
 _POINTS_FILE = "storage.sqlite"
@@ -57,7 +52,7 @@ def recognise(path: Path, wanted: str = "auto") -> FoundFiles:
         # A text file can be read in any text format.
         if is_database(path) or wanted not in _TEXT_FORMS or form == "meritory":
             raise InputError(f"{path.name} is not {wanted}: {why}", hint=f"try --from {form}")
-        form, why = _TEXT_FORMS[wanted], "as given by --from"
+        form, why = cast("Form", wanted), "as given by --from"
     return FoundFiles(form, path, (path,), why)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
@@ -23,7 +22,6 @@ from meritory.engine.transfer.entries import (
     HARNESS_START,
     FoundFiles,
     ImportLine,
-    LineBatch,
     Skipped,
     batches,
     digest_of,
@@ -110,19 +108,6 @@ def _attempt(check: Callable[[Any], T], value: Any) -> T | MeritoryError:
         return InputError("a number is too large, or the line is nested too deeply")
 
 
-def import_file(
-    services: Services,
-    scope: Scope,
-    path: Path,
-    *,
-    on_similar: OnSimilar = "gate",
-    progress: Progress = lambda done, total: None,
-) -> ImportReport:
-    """Import a file of JSON lines: an export of Meritory, or any other."""
-    found = FoundFiles("jsonl", path, (path,), "")
-    return import_found(services, scope, found, ImportOptions(on_similar), progress)
-
-
 def import_found(
     services: Services,
     scope: Scope,
@@ -157,14 +142,13 @@ def import_found(
         with ThreadPoolExecutor(1, "meritory-import") as writer:
             writing: Future[BatchResult] | None = None
             end_bytes = 0
-            for batch in batches(remaining):
-                is_complete = batch.is_last and importer.is_repeatable
-                line_count = 0 if is_complete else batch.last_number
+            for batch, is_last in batches(remaining):
+                line_count = 0 if is_last and importer.is_repeatable else batch[-1].number
                 store = importer.prepare(batch, save_progress(line_count))
                 if writing is not None:
                     report.add(writing.result())
                     progress(end_bytes, size_bytes)
-                writing, end_bytes = writer.submit(store), batch.lines[-1].end_bytes
+                writing, end_bytes = writer.submit(store), batch[-1].end_bytes
             if writing is not None:
                 report.add(writing.result())
     progress(size_bytes, size_bytes)
@@ -207,27 +191,25 @@ def _open(
             yield importer, itertools.chain([first], lines), size_bytes
 
 
+@dataclass(frozen=True, slots=True)
 class _DraftImporter:
     """Imports lines of other formats through the write path."""
 
-    def __init__(
-        self,
-        services: Services,
-        scope: Scope,
-        options: ImportOptions,
-        known: frozenset[tuple[Scope, str]],
-    ) -> None:
-        self._services = services
-        self._scope = scope
-        self._options = options
-        self._known = known
-        self.is_repeatable = options.on_similar == "gate"
+    services: Services
+    scope: Scope
+    options: ImportOptions
+    # The texts of earlier imports, by scope and hash.
+    known: frozenset[tuple[Scope, str]]
 
-    def prepare(self, batch: LineBatch, save_progress: SaveProgress) -> StoreBatch:
+    @property
+    def is_repeatable(self) -> bool:
+        return self.options.on_similar == "gate"
+
+    def prepare(self, batch: list[ImportLine], save_progress: SaveProgress) -> StoreBatch:
         """Screen and embed a batch; return the function that writes it and its progress."""
-        result = BatchResult(batch.last_number, Counter(), [])
+        result = BatchResult(batch[-1].number, Counter(), [])
         drafts: list[tuple[ImportLine, Draft | MeritoryError]] = []
-        for line in batch.lines:
+        for line in batch:
             draft = _attempt(self._draft, line.value)
             if isinstance(draft, Skipped):
                 result.outcomes["skipped"] += 1
@@ -235,17 +217,17 @@ class _DraftImporter:
             elif (
                 isinstance(draft, Draft)
                 and draft.source is not None
-                and (draft.scope, draft.source.quote_hash) in self._known
+                and (draft.scope, draft.source.quote_hash) in self.known
             ):
                 result.outcomes["duplicate"] += 1
             else:
                 drafts.append((line, draft))
-        if self._options.is_dry:
+        if self.options.is_dry:
             return self._preview(result, drafts)
-        prepared = prepare_batch(self._services, [draft for _, draft in drafts])
+        prepared = prepare_batch(self.services, [draft for _, draft in drafts])
 
         def store() -> BatchResult:
-            written = store_batch(self._services, self._scope.user, prepared, save_progress)
+            written = store_batch(self.services, self.scope.user, prepared, save_progress)
             result.outcomes.update(row.outcome for row in written)
             for (line, _), row in zip(drafts, written, strict=True):
                 if row.error is not None:
@@ -258,7 +240,7 @@ class _DraftImporter:
         self, result: BatchResult, drafts: list[tuple[ImportLine, Draft | MeritoryError]]
     ) -> StoreBatch:
         """Predict the outcomes without the gate, which would need vectors."""
-        policy = self._services.policy.secrets.policy
+        policy = self.services.policy.secrets.policy
         valid: list[Draft] = []
         for line, draft in drafts:
             screened = _attempt(lambda draft: screened_draft(draft, policy), draft)
@@ -276,7 +258,7 @@ class _DraftImporter:
             ]
 
         def store() -> BatchResult:
-            new = self._services.store.write(self._scope.user, find_new)
+            new = self.services.store.write(self.scope.user, find_new)
             duplicate_count = len(valid) - len(new)
             result.outcomes.update(["new"] * len(new) + ["duplicate"] * duplicate_count)
             result.seen.extend(new)
@@ -302,38 +284,36 @@ class _DraftImporter:
             # Only an extractor may name itself.
             fields["source"] = {**source, "extractor": None}
         content = fields.pop("content", None)
-        return make_draft(content, self._scope, {**fields, "on_similar": self._options.on_similar})
+        return make_draft(content, self.scope, {**fields, "on_similar": self.options.on_similar})
 
 
+@dataclass(frozen=True, slots=True)
 class _ExportImporter:
     """Restores the lines of an export exactly: ids, times, history, links, reports and rules."""
 
+    services: Services
+    user: str
+    options: ImportOptions
     is_repeatable = True
 
-    def __init__(self, services: Services, user: str, options: ImportOptions) -> None:
-        self._services = services
-        self._user = user
-        self._options = options
-
-    def prepare(self, batch: LineBatch, save_progress: SaveProgress) -> StoreBatch:
+    def prepare(self, batch: list[ImportLine], save_progress: SaveProgress) -> StoreBatch:
         """Check and embed a batch; return the function that restores it and its progress."""
         lines: list[ExportedLine] = []
         problems: list[tuple[int, str]] = []
-        for line in batch.lines:
-            checked = _attempt(lambda value: check_line(value, self._user), line.value)
+        for line in batch:
+            checked = _attempt(lambda value: check_line(value, self.user), line.value)
             if isinstance(checked, ExportedLine):
                 lines.append(checked)
             else:
                 problems.append(line.problem(str(checked)))
         memories = [line.memory for line in lines if line.memory is not None]
-        texts = [] if self._options.is_dry else [memory.record.content for memory in memories]
-        vectors = self._services.embedding.documents(texts)
+        texts = [] if self.options.is_dry else [memory.record.content for memory in memories]
+        vectors = self.services.embedding.documents(texts)
 
         def find_new(transaction: Transaction) -> Counter[str]:
             ids = [memory.record.id for memory in memories]
             return Counter(
-                "duplicate" if transaction.has(self._user, memory_id) else "new"
-                for memory_id in ids
+                "duplicate" if transaction.has(self.user, memory_id) else "new" for memory_id in ids
             )
 
         def restore(transaction: Transaction) -> Counter[str]:
@@ -346,18 +326,18 @@ class _ExportImporter:
             return outcomes
 
         def store() -> BatchResult:
-            work = find_new if self._options.is_dry else restore
-            outcomes = self._services.store.write(self._user, work)
+            work = find_new if self.options.is_dry else restore
+            outcomes = self.services.store.write(self.user, work)
             if problems:
                 outcomes["refused"] = len(problems)
-            return BatchResult(batch.last_number, outcomes, problems)
+            return BatchResult(batch[-1].number, outcomes, problems)
 
         return store
 
     def _put_memory(
         self, transaction: Transaction, item: ExportedMemory, vectors: dict[str, Vectors]
     ) -> str:
-        user, memory_id = self._user, item.record.id
+        user, memory_id = self.user, item.record.id
         if transaction.has(user, memory_id):
             return "duplicate"
         memory = indexed(item.record, vectors)
@@ -375,7 +355,7 @@ class _ExportImporter:
         return "stored"
 
     def _put_others(self, transaction: Transaction, lines: Sequence[ExportedLine]) -> None:
-        user, store = self._user, self._services.store
+        user, store = self.user, self.services.store
         pairs = [line.dependency for line in lines if line.dependency is not None]
         transaction.put_dependencies(user, pairs)
         counters: dict[str, int] = {}
