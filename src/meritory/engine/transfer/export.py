@@ -169,27 +169,18 @@ def _check_count(name: str, value: Any) -> int:
     return value
 
 
-def _check_flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InputError("undone must be true or false")
-    return value
-
-
-def _check_reason(value: Any) -> str:
-    """Return a text of any length, if it can be stored."""
-    if not isinstance(value, str):
-        raise InputError("why must be text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InputError("why is not valid Unicode: it has a lone surrogate") from error
-    return value
-
-
 def _check_sources(value: Any) -> tuple[Source, ...]:
-    if not isinstance(value, list):
-        raise InputError("sources must be a list")
-    return tuple(source for item in value if (source := checked_source(item)))
+    sources = (checked_source(item) for item in _typed(list, "sources must be a list")(value))
+    return tuple(source for source in sources if source)
+
+
+def _typed(kind: type, message: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise InputError(message)
+        return value
+
+    return check
 
 
 def _moment(name: str) -> Callable[[Any], Any]:
@@ -234,11 +225,11 @@ HISTORY: Checks = {
     "at": _moment("at"),
     "actor": partial(checked_name, "actor"),
     "action": _choice("action", get_args(Action)),
-    "why": _check_reason,
+    "why": _typed(str, "why must be text"),
     "before": _RECORD,
     "other": _RECORD,
     "other_id": _optional(_check_id),
-    "undone": _check_flag,
+    "undone": _typed(bool, "undone must be true or false"),
 }
 AUDIT: Checks = {"at": _moment("at"), "verdict": _choice("verdict", get_args(MergeVerdict))}
 RETRIEVAL: Checks = {"count": _count("count"), "last_at": _moment("last_at")}
@@ -361,10 +352,6 @@ def _portable(event: RuleEvent) -> RuleEvent:
 
 def _check_extra(row: Mapping[str, Any], user: str) -> ExtraRow:
     _check_values(row)
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise InputError("the line has a lone surrogate", hint="decode it as UTF-8") from error
     if "rule" in row:
         return _check_rule(row)
     if "feedback" in row:
@@ -442,6 +429,10 @@ class ExportedLine:
 
 def check_line(value: Any, user: str) -> ExportedLine:
     """Check a line of an export and give its content to the importing user."""
+    try:
+        json_line(value).encode()
+    except UnicodeEncodeError as error:
+        raise InputError("the line has a lone surrogate", hint="decode it as UTF-8") from error
     if isinstance(value, dict) and "memory" in value:
         return ExportedLine(memory=_check_memory(value, user))
     if isinstance(value, dict) and value.keys() & set(EXTRA_NAMES):

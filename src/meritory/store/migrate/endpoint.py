@@ -99,6 +99,10 @@ class Rewriting:
         """Return the function that rewrites the rows of a part."""
         edits: dict[int, Callable[[Any], Any]] = {}
         is_renamed, actions = self.old_user != self.new_user, self.raised.get("actions", 0)
+
+        def rename(user: Any) -> Any:
+            return self.new_user if user == self.old_user else user
+
         for at, column in enumerate(part.columns):
             raised = self.raised.get(part.table.numbers.get(column, ""), 0)
             within = (part.table.name, column)
@@ -109,7 +113,7 @@ class Rewriting:
             elif raised:
                 edits[at] = partial(_raised, raised)
             elif is_renamed and within in _WITH_MEMORY:
-                edits[at] = partial(_edit_json, "user", self._renamed)
+                edits[at] = partial(_edit_json, "user", rename)
             elif actions and within in _WITH_RULE:
                 edits[at] = partial(_edit_json, "replayed_through", partial(_raised, actions))
 
@@ -142,9 +146,6 @@ class Rewriting:
             return (*new[:hash_at], row_hash(after), *new[hash_at + 1 :])
 
         return rewrite_memory
-
-    def _renamed(self, user: Any) -> Any:
-        return self.new_user if user == self.old_user else user
 
 
 def without_nul(row: Row) -> Row:

@@ -99,7 +99,7 @@ class TenantConnection:
         plan = translate(statement)
         bound = [_bound(plan, plan.values(row)) for row in rows]
         if not bound:
-            return self._answer(self._raw_cursor())
+            return self._answer(self._cursor())
         self._say()
         cursor = self._cursor(plan)
         cursor.executemany(plan.text.encode(), bound)
@@ -143,14 +143,11 @@ class TenantConnection:
     def _catch_up(self) -> None:
         """Do what has to come before the next statement."""
 
-    def _cursor(self, plan: Statement) -> RawCursor[Any]:
-        """Return a cursor for the next statement."""
-        return self._raw_cursor()
-
     def _answer(self, cursor: RawCursor[Any]) -> mapper.Cursor:
         return cursor
 
-    def _raw_cursor(self) -> RawCursor[Any]:
+    def _cursor(self, plan: Statement | None = None) -> RawCursor[Any]:
+        """Return a cursor for the next statement."""
         from psycopg import RawCursor
         from psycopg.pq import Format
 
@@ -289,9 +286,9 @@ class WritingConnection(TenantConnection):
             connection.consume_input()
         pipeline.sync()
 
-    def _cursor(self, plan: Statement) -> RawCursor[Any]:
-        cursor = self._raw_cursor()
-        if plan.changes:
+    def _cursor(self, plan: Statement | None = None) -> RawCursor[Any]:
+        cursor = super()._cursor(plan)
+        if plan is not None and plan.changes:
             self._sent.append((cursor, (self.tenant, plan.changes)))
             if self._pipeline is None and not plan.is_answered:
                 self._pipeline = self._leave_pipeline.enter_context(self._raw.pipeline())

@@ -13,6 +13,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meritory.domain.errors import MeritoryError
@@ -84,16 +85,16 @@ RECONNECT_MIN_S, RECONNECT_MAX_S = 0.2, 10.0
 END_WAIT_S = 2.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Subscriber:
     """A subscription to changes."""
 
-    def __init__(self, listener: Listener, call: Callable[[], None]) -> None:
-        self._listener = listener
-        self.call = call
+    listener: Listener
+    call: Callable[[], None]
 
     def close(self) -> None:
-        """End the subscription."""
-        self._listener.leave(self)
+        """End the subscription; without any the thread ends."""
+        self.listener.keep(lambda one: one is not self)
 
 
 class Listener:
@@ -115,16 +116,12 @@ class Listener:
                 self._thread = _ListenThread(self._url, self._call_all)
         return subscriber
 
-    def leave(self, subscriber: _Subscriber) -> None:
-        """Unsubscribe; without subscribers the thread ends."""
-        self._keep(lambda one: one is not subscriber)
-
     def close(self) -> None:
         """End all subscriptions, and wait for the thread."""
-        if thread := self._keep(lambda _: False):
+        if thread := self.keep(lambda _: False):
             thread.join()
 
-    def _keep(self, is_kept: Callable[[_Subscriber], bool]) -> _ListenThread | None:
+    def keep(self, is_kept: Callable[[_Subscriber], bool]) -> _ListenThread | None:
         """Keep some subscribers; without any, stop the thread and return it."""
         if os.getpid() != self._pid:
             # After a fork the thread is the parent's.

@@ -249,7 +249,11 @@ def schema_version(raw: RawConnection[Any]) -> int:
 
 def migrate(raw: RawConnection[Any]) -> None:
     """Bring the schema up to date; each step and its record are one transaction."""
-    _require_server(raw)
+    if raw.info.server_version < SERVER_VERSION_MIN:
+        raise StorageError(
+            f"PostgreSQL {raw.info.server_version // 10_000} is too old",
+            hint=f"Meritory needs {SERVER_VERSION_MIN // 10_000} or newer",
+        )
     newest = MIGRATIONS[-1].version
     if schema_version(raw) > newest:
         raise SchemaTooNew(
@@ -290,20 +294,6 @@ def search_path(raw: RawConnection[Any]) -> str:
     return f"{SCHEMA}, {found[0] if found else 'public'}"
 
 
-def _require_server(raw: RawConnection[Any]) -> None:
-    if raw.info.server_version < SERVER_VERSION_MIN:
-        raise StorageError(
-            f"PostgreSQL {raw.info.server_version // 10_000} is too old",
-            hint=f"Meritory needs {SERVER_VERSION_MIN // 10_000} or newer",
-        )
-    found = raw.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone()
-    if found is None:
-        raise StorageError(
-            "the database server has no pgvector",
-            hint="install its package (postgresql-NN-pgvector), or use a server that has it",
-        )
-
-
 def _require_vector(raw: RawConnection[Any]) -> None:
     """Create the extension in this database; reject one that is too old."""
     import psycopg
@@ -311,6 +301,12 @@ def _require_vector(raw: RawConnection[Any]) -> None:
     asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
     found = raw.execute(asked).fetchone()
     if found is None:
+        available = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+        if raw.execute(available).fetchone() is None:
+            raise StorageError(
+                "the database server has no pgvector",
+                hint="install its package (postgresql-NN-pgvector), or use a server that has it",
+            )
         try:
             raw.execute("CREATE EXTENSION vector")
         except psycopg.errors.InsufficientPrivilege:

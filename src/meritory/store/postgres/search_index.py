@@ -255,25 +255,6 @@ class TenantTraits(Traits):
         return change_of(connection, self._user)[0]
 
 
-class TenantTraitCache:
-    """The traits of recent tenants; one thread at a time uses those of a tenant."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, TenantTraits] = OrderedDict()
-
-    @contextmanager
-    def of(self, user: str) -> Iterator[TenantTraits]:
-        """Lend the traits of one tenant for the block."""
-        with self._lock:
-            known = self._known.setdefault(user, TenantTraits(user))
-            self._known.move_to_end(user)
-            while len(self._known) > TENANTS_KEPT:
-                self._known.popitem(last=False)
-        with known.lock:
-            yield known
-
-
 # The number of cached rows of all tenants, about 130 bytes each.
 ROWS_KEPT = 2_000_000
 _MICROSECONDS_PER_DAY = 86_400e6
@@ -313,12 +294,24 @@ def change_of(connection: SqlConnection, user: str) -> tuple[int, int]:
 
 
 class Views:
-    """The in-memory indexes of tenants that were searched recently."""
+    """The in-memory indexes, mean vectors and traits of recent tenants."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._traits: OrderedDict[str, TenantTraits] = OrderedDict()
         self._indexes: OrderedDict[str, MemoryIndex] = OrderedDict()
         self._means: dict[tuple[str, int], Mean] = {}
+
+    @contextmanager
+    def traits(self, user: str) -> Iterator[TenantTraits]:
+        """Lend the traits of one tenant for the block, to one thread at a time."""
+        with self._lock:
+            traits = self._traits.setdefault(user, TenantTraits(user))
+            self._traits.move_to_end(user)
+            while len(self._traits) > TENANTS_KEPT:
+                self._traits.popitem(last=False)
+        with traits.lock:
+            yield traits
 
     def index(self, connection: SqlConnection, user: str) -> MemoryIndex:
         """Return the index of one tenant, at least as new as this transaction."""
@@ -354,7 +347,7 @@ class Views:
         return known
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop indexes and means."""
         with self._lock:
             self._indexes.clear()
             self._means.clear()

@@ -38,7 +38,7 @@ from meritory.store.postgres.connection import (
 )
 from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.schema import APP, SCHEMA, STEWARD
-from meritory.store.postgres.search_index import TenantTraitCache, TermTable, Views
+from meritory.store.postgres.search_index import TermTable, Views
 from meritory.store.postgres.vectors import (
     Measured,
     StoredEmbedder,
@@ -114,25 +114,16 @@ class ModelTable:
 
     def put(self, user: str, version: int, content: bytes) -> None:
         """Store a model under its version; it replaces an existing one."""
-        digest = hashlib.sha256(content).hexdigest()
-        self._engine.write(
-            user,
-            lambda connection: connection.execute(
-                """INSERT INTO models (user, version, content, digest) VALUES (?, ?, ?, ?)
-                    ON CONFLICT (user, version)
-                    DO UPDATE SET content = excluded.content, digest = excluded.digest""",
-                (user, version, content, digest),
-            ),
-        )
+        statement = """INSERT INTO models (user, version, content, digest) VALUES (?, ?, ?, ?)
+            ON CONFLICT (user, version)
+            DO UPDATE SET content = excluded.content, digest = excluded.digest"""
+        values = (user, version, content, hashlib.sha256(content).hexdigest())
+        self._engine.write(user, lambda connection: connection.execute(statement, values))
 
     def drop(self, user: str, version: int) -> None:
         """Remove a model, if it exists."""
-        self._engine.write(
-            user,
-            lambda connection: connection.execute(
-                "DELETE FROM models WHERE user = ? AND version = ?", (user, version)
-            ),
-        )
+        statement, values = "DELETE FROM models WHERE user = ? AND version = ?", (user, version)
+        self._engine.write(user, lambda connection: connection.execute(statement, values))
 
 
 class PostgresStore(SqlStore):
@@ -148,7 +139,6 @@ class PostgresStore(SqlStore):
         self.models: ModelRows | None = ModelTable(self._engine)
         self._stemmer = Stemmer()
         self._views = Views()
-        self._traits = TenantTraitCache()
 
     # -- writing --------------------------------------------------------------------------
 
@@ -188,7 +178,7 @@ class PostgresStore(SqlStore):
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        with self._engine.read(scope.user) as connection, self._traits.of(scope.user) as known:
+        with self._engine.read(scope.user) as connection, self._views.traits(scope.user) as known:
             scopes = visible_scopes(connection, scope)
             return known.of(connection, rows, scopes, now)
 

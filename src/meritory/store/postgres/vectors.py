@@ -24,7 +24,6 @@ from meritory.store.sql.mapper import SqlConnection, as_json
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
-    from psycopg.sql import Composed
 
 
 # Up to here all vectors of a tenant are compared: about 1 ms for a thousand of 256 numbers.
@@ -40,17 +39,14 @@ _EF_SEARCH = 300
 _EF_SEARCH_MAX = 1_000
 # pgvector sends the dimension and two unused bytes before the numbers.
 _HEADER_BYTES = 4
-_MEASURED = """SELECT string_agg(int8send(v.row), ''::bytea),
-        string_agg(float8send(-(v.vector <#> :query::vector)), ''::bytea),
-        string_agg(float8send(-(v.vector <#> :mean::vector)), ''::bytea)
-    FROM memory_vectors v
+_OF_TENANT = """FROM memory_vectors v
     WHERE v.user = :user AND v.embedder = :embedder AND v.vector IS NOT NULL"""
 _THESE = " AND v.row = ANY(:rows::bigint[])"
-_ALL_VECTORS = """SELECT string_agg(vector_send(v.vector), ''::bytea) FROM memory_vectors v
-    WHERE v.user = :user AND v.embedder = :embedder AND v.vector IS NOT NULL"""
-_VECTORS = """SELECT string_agg(int8send(v.row), ''::bytea),
-        string_agg(vector_send(v.vector), ''::bytea) FROM memory_vectors v
-    WHERE v.user = ? AND v.embedder = ? AND v.vector IS NOT NULL AND v.row = ANY(?::bigint[])"""
+_PRODUCTS = f"""SELECT string_agg(int8send(v.row), ''::bytea),
+        string_agg(float8send(-(v.vector <#> :query::vector)), ''::bytea),
+        string_agg(float8send(-(v.vector <#> :mean::vector)), ''::bytea) {_OF_TENANT}"""
+_VECTORS = f"""SELECT string_agg(int8send(v.row), ''::bytea),
+        string_agg(vector_send(v.vector), ''::bytea) {_OF_TENANT}"""
 
 
 def vector_text(vector: FloatArray) -> str:
@@ -120,7 +116,7 @@ def take_mean(connection: SqlConnection, embedder: StoredEmbedder, view: View) -
         slots = np.linspace(0, view.count - 1, MEAN_ROWS).astype(np.int64)
         which, asked_count = _THESE, MEAN_ROWS
         values["rows"] = rows_text(view.rows(slots))
-    (packed,) = connection.execute(_ALL_VECTORS + which, values).fetchone()
+    _, packed = connection.execute(_VECTORS + which, values).fetchone()
     if packed is None or not view.count:
         return Mean(nothing, nothing, view.count)
     vectors = vectors_of(packed, embedder.dimension)
@@ -163,18 +159,26 @@ class Measured:
         centred = raw.copy()
         self._is_complete = self._view.count <= EXACT_ROWS
         if self._is_complete:
-            self._measure(raw, centred, "", {})
-        else:
-            self._search(raw, centred, limit)
-        return raw, centred
+            self._measure(raw, centred, None)
+            return raw, centred
+        mean = self._mean.vector
+        direction = query - mean if self._by_rest else query
+        wanted = max(_EF_SEARCH, limit + limit // 2)
+        while True:
+            # The index also finds rows that are not open.
+            found = indexed_rows(self._connection, self._embedder, (direction, query, mean), wanted)
+            rows, dots, mean_dots = np.array(found, np.float64).reshape(-1, 3).T
+            open_count = self._note(raw, centred, (rows.astype(np.int64), dots, mean_dots))
+            if len(rows) < wanted or open_count >= limit:
+                return raw, centred
+            wanted *= _WIDENING
 
     def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
         """Fill in the cosines that these slots lack."""
         if not self._is_complete:
             missing = slots[np.isnan(raw[slots])]
             if len(missing):
-                rows = rows_text(self._view.rows(missing))
-                self._measure(raw, centred, _THESE, {"rows": rows})
+                self._measure(raw, centred, self._view.rows(missing))
 
     def mean_cosine(self, centred: FloatArray) -> float:
         """Return the mean centred cosine: of open slots, or of all rows of a large tenant."""
@@ -191,28 +195,26 @@ class Measured:
         if not embedder.dimension:
             return found
         rows = self._view.rows(slots)
-        values = (embedder.user, embedder.number, rows_text(rows))
-        known, sent = self._connection.execute(_VECTORS, values).fetchone()
+        values = {"user": embedder.user, "embedder": embedder.number, "rows": rows_text(rows)}
+        known, sent = self._connection.execute(_VECTORS + _THESE, values).fetchone()
         if known is not None:
             order = np.argsort(rows)
             place = order[np.searchsorted(rows, np.frombuffer(known, ">i8"), sorter=order)]
             found[place] = vectors_of(sent, embedder.dimension)
         return found
 
-    def _measure(
-        self, raw: FloatArray, centred: FloatArray, which: str, values: dict[str, Any]
-    ) -> None:
-        """Fetch the cosines of rows."""
-        packed = self._connection.execute(
-            _MEASURED + which,
-            {
-                "user": self._embedder.user,
-                "embedder": self._embedder.number,
-                "query": vector_text(self._query),
-                "mean": vector_text(self._mean.vector),
-                **values,
-            },
-        ).fetchone()
+    def _measure(self, raw: FloatArray, centred: FloatArray, rows: IntArray | None) -> None:
+        """Fetch the cosines of rows, or of all."""
+        values = {
+            "user": self._embedder.user,
+            "embedder": self._embedder.number,
+            "query": vector_text(self._query),
+            "mean": vector_text(self._mean.vector),
+        }
+        which = "" if rows is None else _THESE
+        if rows is not None:
+            values["rows"] = rows_text(rows)
+        packed = self._connection.execute(_PRODUCTS + which, values).fetchone()
         if packed[0] is not None:
             rows = np.frombuffer(packed[0], ">i8").astype(np.int64)
             dots, mean_dots = (np.frombuffer(part, ">f8").astype(np.float64) for part in packed[1:])
@@ -229,21 +231,6 @@ class Measured:
         raw[slots] = dots
         centred[slots] = centred_cosine(dots, mean_dots, self._query, self._mean.vector)
         return len(slots)
-
-    def _search(self, raw: FloatArray, centred: FloatArray, limit: int) -> None:
-        """Find the nearest open rows through the index."""
-        mean = self._mean.vector
-        direction = self._query - mean if self._by_rest else self._query
-        wanted = max(_EF_SEARCH, limit + limit // 2)
-        while True:
-            found = indexed_rows(
-                self._connection, self._embedder, (direction, self._query, mean), wanted
-            )
-            rows, dots, mean_dots = np.array(found, np.float64).reshape(-1, 3).T
-            open_count = self._note(raw, centred, (rows.astype(np.int64), dots, mean_dots))
-            if len(rows) < wanted or open_count >= limit:
-                return
-            wanted *= _WIDENING
 
 
 def indexed_rows(
@@ -306,11 +293,19 @@ def nearest_rows(connection: SqlConnection, probe: NeighbourProbe, scope: int) -
         return [Nearest.none() for _ in probe.vectors]
     values = {"user": embedder.user, "embedder": embedder.number, "scope": scope}
     (row_count,) = connection.execute(_ROW_COUNT, (embedder.user,)).fetchone() or (0,)
-    if row_count > EXACT_ROWS:
-        return [_indexed_nearest(connection, embedder, probe, one, scope) for one in probe.vectors]
-    if len(probe.vectors) >= _MANY:
-        return _compared(connection, probe, values)
-    return [_nearest(connection, probe, vector, values) for vector in probe.vectors]
+    if row_count <= EXACT_ROWS:
+        if len(probe.vectors) >= _MANY:
+            return _compared(connection, probe, values)
+        return [_nearest(connection, probe, vector, values) for vector in probe.vectors]
+    nearest = []
+    for vector in probe.vectors:
+        # The index covers all scopes.
+        wanted = probe.limit * _SCOPE_WIDENING
+        rows = indexed_rows(connection, embedder, (vector, vector, vector), wanted)
+        close = np.array([row for row, cosine, _ in rows if cosine >= probe.floor], np.int64)
+        asked = {**values, "rows": rows_text(close)}
+        nearest.append(_nearest(connection, probe, vector, asked, _THESE))
+    return nearest
 
 
 def _nearest(
@@ -345,24 +340,6 @@ def _compared(
     return nearest
 
 
-def _indexed_nearest(
-    connection: SqlConnection,
-    embedder: StoredEmbedder,
-    probe: NeighbourProbe,
-    vector: FloatArray,
-    scope: int,
-) -> Nearest:
-    """Find the nearest rows through the index, which covers all scopes."""
-    wanted = probe.limit * _SCOPE_WIDENING
-    nearest = indexed_rows(connection, embedder, (vector, vector, vector), wanted)
-    close = [row for row, cosine, _ in nearest if cosine >= probe.floor]
-    if not close:
-        return Nearest.none()
-    values = {"user": embedder.user, "embedder": embedder.number, "scope": scope}
-    values["rows"] = rows_text(np.array(close, np.int64))
-    return _nearest(connection, probe, vector, values, "AND m.row = ANY(:rows::bigint[])")
-
-
 # pgvector's index takes no longer vectors; those are always compared one by one.
 INDEXED_DIMENSIONS = 4_000
 # Twice pgvector's default, with numbers of half the size: building takes longer, the share of the
@@ -379,7 +356,7 @@ _LACKING = """SELECT t.user, e.embedder, e.dimension FROM tenants t JOIN embedde
         SELECT 1 FROM pg_index i WHERE i.indisvalid AND i.indexrelid = to_regclass(
             'memory_vectors_' || e.embedder || '_' || md5(t.user)))
     ORDER BY t.user"""
-_ABOUT = f"""SELECT pg_has_role(session_user, c.relowner, 'USAGE'), n.nspname,
+_ABOUT = f"""SELECT pg_has_role(session_user, c.relowner, 'USAGE'), quote_ident(n.nspname),
         'memory_vectors_' || %s::bigint || '_' || md5(%s)
     FROM pg_class c, pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
     WHERE c.oid = to_regclass('{SCHEMA}.memory_vectors') AND e.extname = 'vector'"""  # noqa: S608
@@ -408,6 +385,7 @@ def make_index(url: str, tenant: LargeTenant) -> bool:
     Return False if the login does not own the tables. The caller holds the lock.
     """
     import psycopg
+    from psycopg import sql
 
     # A connection of its own: the statement cannot run in a transaction or under another role.
     with translated(), contextlib.closing(connect(url)) as raw:
@@ -418,7 +396,11 @@ def make_index(url: str, tenant: LargeTenant) -> bool:
             raw.execute(_FOR_LONG_WORK.encode())
         if not is_owner or _exists(raw, name):
             return bool(is_owner)
-        statement = _create_statement(tenant, name, vector_schema)
+        statement = f"""CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {SCHEMA}.memory_vectors
+            USING hnsw ((vector::{vector_schema}.halfvec({tenant.dimension:d}))
+                {vector_schema}.halfvec_ip_ops) WITH (ef_construction = {EF_CONSTRUCTION})
+            WHERE "user" = {sql.quote(tenant.user, raw)} AND embedder = {tenant.embedder:d}
+                AND vector IS NOT NULL""".encode()
         try:
             raw.execute(statement)
         except psycopg.errors.DiskFull:
@@ -438,25 +420,6 @@ def _exists(raw: RawConnection[Any], name: str) -> bool:
         raw.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {SCHEMA}.{name}".encode())
         return False
     return state is not None
-
-
-def _create_statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
-    from psycopg import sql
-
-    return sql.SQL(
-        "CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {table}"
-        " USING hnsw ((vector::{kind}({width})) {measure}) WITH (ef_construction = {effort})"
-        ' WHERE "user" = {user} AND embedder = {embedder} AND vector IS NOT NULL'
-    ).format(
-        name=sql.Identifier(name),
-        table=sql.Identifier(SCHEMA, "memory_vectors"),
-        kind=sql.Identifier(vector_schema, "halfvec"),
-        measure=sql.Identifier(vector_schema, "halfvec_ip_ops"),
-        width=sql.Literal(tenant.dimension),
-        effort=sql.Literal(EF_CONSTRUCTION),
-        user=sql.Literal(tenant.user),
-        embedder=sql.Literal(tenant.embedder),
-    )
 
 
 def make_index_locked(tenant: LargeTenant, connection: SqlConnection) -> None:
