@@ -94,7 +94,9 @@ EDGES = {
         "_serve": "outlives every error, for other jobs wait behind it",
     },
     "server/app.py": {"__call__": "turns what is unforeseen into a problem without internals"},
-    "sidecar/rpc.py": {"_result": "answers what is unforeseen as an error, and serves the next"},
+    "sidecar/requests.py": {
+        "_answer": "answers what is unforeseen as an error, and serves the next"
+    },
     "mcp/stdio.py": {"_work": "answers what is unforeseen as an error, and serves the next"},
     "store/sqlite/engine.py": {
         "_commit": "hands every error to the caller who waits for the write"

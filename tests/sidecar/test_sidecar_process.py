@@ -33,7 +33,7 @@ from meritory.model.ranker import Ranker
 from meritory.ports.scorer import LocalScorer, ModelFolders, ScoreRequest, base_weights
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.settings import load_settings
-from meritory.sidecar import models
+from meritory.sidecar import service
 from meritory.sidecar.process import LINE_LIMIT_BYTES
 from meritory.store.sqlite.training_reader import StoreReader
 
@@ -328,7 +328,7 @@ def test_vectors_are_kept_within_bounds_and_read_again_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Jumping()
-    library = models.Library(Place(file=tmp_path / "meritory.db"), world)
+    library = service.Library(Place(file=tmp_path / "meritory.db"), world)
     with Memory(tmp_path / "meritory.db", user="anna", background=False) as memory:
         items = [{"content": note, "on_similar": "keep"} for note in NOTES]
         ids = [one.memory.id for one in memory.remember_many(items) if one.memory is not None]
@@ -339,11 +339,11 @@ def test_vectors_are_kept_within_bounds_and_read_again_after_a_minute(
         memory.update(ids[0], content="Something else altogether")
         kept = library.vectors("anna", embedder, ids[:1])
         assert (kept[ids[0]] == before[ids[0]]).all()
-        world.ahead_ms += models.VECTOR_AGE_MS + 1_000.0
+        world.ahead_ms += service.VECTOR_AGE_MS + 1_000.0
         fresh = library.vectors("anna", embedder, ids[:1])
         assert (fresh[ids[0]] != before[ids[0]]).any()
         size = fresh[ids[0]].nbytes
-        monkeypatch.setattr(models, "VECTOR_LIMIT_BYTES", 3 * size)
+        monkeypatch.setattr(service, "VECTOR_LIMIT_BYTES", 3 * size)
         assert len(library.vectors("anna", embedder, ids)) == len(ids)
         assert len(library._kept) == 3
         assert library._held_bytes == 3 * size

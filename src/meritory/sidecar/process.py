@@ -18,9 +18,8 @@ from meritory.domain.world import World
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.ports.sidecar import LineReader
 from meritory.ports.trainer_process import read_order, report_text
-from meritory.sidecar.models import Library
-from meritory.sidecar.rpc import PROCESS_ENDED, RpcServer
-from meritory.sidecar.service import SLOW, Service, ServiceSetup
+from meritory.sidecar.requests import PROCESS_ENDED, RpcServer
+from meritory.sidecar.service import SLOW, Library, Service, ServiceSetup
 from meritory.store.opening import open_reader
 
 # Some hundred candidates with long vectors, written as text, take about five.

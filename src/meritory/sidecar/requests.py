@@ -1,18 +1,177 @@
-"""What callers send, and the candidates of it as a model sees them."""
+"""JSON-RPC 2.0 over lines, and the candidates of a request as a model sees them.
+
+Every line gets an answer, and none ends the process.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Annotated, Protocol
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from meritory.domain.errors import InputError, MeritoryError
 from meritory.model.base import Floats, RankingQuery, Rows, Vectors, words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
-from meritory.sidecar.rpc import INVALID_PARAMS, RpcFault
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+# The first of the codes that JSON-RPC leaves to servers.
+CANCELLED = -32000
+SHUTDOWN = "shutdown"
+_MESSAGE_CHARS = 500
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+T = TypeVar("T")
+Id = str | int | float | None
+Method = Callable[[msgspec.Raw], object]
+Reply = dict[str, Any]
+
+
+class RpcFault(Exception):
+    """The error that a call is answered with."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class RpcCall(msgspec.Struct, frozen=True):
+    """One request; without an id it gets no answer."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+    id: Id | msgspec.UnsetType = msgspec.UNSET
+
+
+_CALLS = msgspec.json.Decoder(RpcCall)
+_SHUT_DOWN = RpcFault(CANCELLED, "cancelled by shutdown")
+PROCESS_ENDED = RpcFault(CANCELLED, "cancelled: the process ends")
+
+
+def read_params(raw: msgspec.Raw, shape: type[T]) -> T:
+    """Return the parameters of a call."""
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except _UNREADABLE as error:
+        raise RpcFault(INVALID_PARAMS, f"the parameters do not fit: {error}") from error
+
+
+class RpcServer:
+    """Answers calls; slow ones run in threads."""
+
+    def __init__(
+        self, methods: Mapping[str, Method], slow: frozenset[str], send: Callable[[bytes], None]
+    ) -> None:
+        self._methods = methods
+        self._slow = slow
+        self._send = send
+        self._sending = threading.Lock()
+        # Slow calls without an answer yet, by their number; the lock guards them.
+        self._pending: dict[int, RpcCall] = {}
+        self._numbers = itertools.count()
+        self._has_ended = False
+
+    def take(self, line: bytes | None) -> bool:
+        """Answer a line, None being one that is too long; return False at the end."""
+        if line is None:
+            self._send_reply(_refusal(None, RpcFault(INVALID_REQUEST, "the line is too long")))
+            return True
+        if not line.strip():
+            return True
+        try:
+            call = _CALLS.decode(line)
+        except _UNREADABLE as error:
+            self._send_reply(_refusal(*_request_fault(line, error)))
+            return True
+        if self._has_ended:
+            self._send_reply(_refusal(call.id, _SHUT_DOWN))
+        elif call.method in self._slow:
+            number = next(self._numbers)
+            with self._sending:
+                self._pending[number] = call
+
+            def answer_later() -> None:
+                reply = self._answer(call)
+                with self._sending:
+                    if self._pending.pop(number, None) is not None:
+                        self._write(reply)
+
+            threading.Thread(target=answer_later, daemon=True).start()
+        else:
+            self._has_ended = call.method == SHUTDOWN
+            if self._has_ended:
+                # First, so that the answer to the shutdown is the last line.
+                self.cancel(_SHUT_DOWN)
+            self._send_reply(self._answer(call))
+        return not self._has_ended
+
+    def cancel(self, fault: RpcFault) -> None:
+        """Answer every slow call that still runs with an error; its result is dropped."""
+        with self._sending:
+            pending, self._pending = list(self._pending.values()), {}
+            for call in pending:
+                self._write(_refusal(call.id, fault))
+
+    def _answer(self, call: RpcCall) -> Reply | None:
+        """Carry out a call and return its reply; None when the caller wants none."""
+        method = self._methods.get(call.method)
+        known = ", ".join(sorted(self._methods))
+        try:
+            if method is None:
+                raise RpcFault(METHOD_NOT_FOUND, f"there is no such method; known are {known}")
+            result = method(call.params)
+        except RpcFault as fault:
+            return _refusal(call.id, fault)
+        except InputError as error:
+            return _refusal(call.id, RpcFault(INVALID_PARAMS, str(error)))
+        except MeritoryError as error:
+            return _refusal(call.id, RpcFault(INTERNAL_ERROR, str(error)))
+        except Exception as error:
+            return _refusal(call.id, RpcFault(INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
+        if isinstance(call.id, msgspec.UnsetType):
+            return None
+        return {"jsonrpc": "2.0", "id": call.id, "result": result}
+
+    def _send_reply(self, reply: Reply | None) -> None:
+        with self._sending:
+            self._write(reply)
+
+    def _write(self, reply: Reply | None) -> None:
+        if reply is not None:
+            self._send(msgspec.json.encode(reply) + b"\n")
+
+
+def _refusal(id_: Id | msgspec.UnsetType, fault: RpcFault) -> Reply | None:
+    if isinstance(id_, msgspec.UnsetType):
+        return None
+    message = fault.message.encode("utf-8", "replace").decode()[:_MESSAGE_CHARS]
+    return {"jsonrpc": "2.0", "id": id_, "error": {"code": fault.code, "message": message}}
+
+
+def _request_fault(line: bytes, error: Exception) -> tuple[Id, RpcFault]:
+    """Return the id of an invalid request, and whether it is not JSON or not a request."""
+    try:
+        known = msgspec.json.decode(line)
+    except _UNREADABLE:
+        return None, RpcFault(PARSE_ERROR, f"the line is not JSON: {error}")
+    id_ = known.get("id") if isinstance(known, dict) else None
+    if not isinstance(id_, str | int | float) or isinstance(id_, bool):
+        id_ = None
+    return id_, RpcFault(INVALID_REQUEST, f"the line is not a request: {error}")
+
+
+# -- candidates ---------------------------------------------------------------------------------
 
 CANDIDATE_LIMIT = 5_000
 _TINY = 1e-12
@@ -103,10 +262,7 @@ class Desk:
         self._embedder = embedder
         self._source = source
         self._ids = asked.ids
-        self._check()
-
-    def _check(self) -> None:
-        asked, count = self._asked, len(self._ids)
+        count = len(self._ids)
         if count > CANDIDATE_LIMIT:
             raise RpcFault(INVALID_PARAMS, f"{count} candidates; {CANDIDATE_LIMIT} are the most")
         if asked.feature_version != FEATURE_VERSION:
@@ -126,10 +282,22 @@ class Desk:
         table = self._given_features()
         if table is not None and not reads_content:
             return RankingQuery(features=table)
-        context = self._context()
+        packed, listed = self._asked.context_b64, self._asked.context_embedding
+        context = None if listed is None else _vector(listed)
+        if packed is not None:
+            if len(packed) % 4:
+                raise RpcFault(INVALID_PARAMS, "context_b64 must hold float32 numbers")
+            context = np.frombuffer(packed, "<f4")
         vectors = self._vectors(context)
-        if table is None and not reads_content:
-            self._demand_features(context, vectors)
+        sources = {"context_embedding": context, "candidate_embeddings": vectors}
+        missing = [name for name, given in sources.items() if given is None]
+        if table is None and not reads_content and self._ids and missing:
+            # No feature would differ between the candidates.
+            raise RpcFault(
+                INVALID_PARAMS,
+                "candidate_features is missing, and cannot be computed without "
+                f"{' and '.join(missing)}; this model does not read texts",
+            )
         return RankingQuery(
             features=self._made_features(context, vectors) if table is None else table,
             context=context,
@@ -138,17 +306,6 @@ class Desk:
             words=self._words(vectors) if reads_content else (),
             project_slot=self._asked.slot,
         )
-
-    def _demand_features(self, context: Vectors | None, vectors: Vectors | None) -> None:
-        """Refuse a call from which no feature that differs between candidates can be computed."""
-        sources = {"context_embedding": context, "candidate_embeddings": vectors}
-        missing = [name for name, given in sources.items() if given is None]
-        if self._ids and missing:
-            raise RpcFault(
-                INVALID_PARAMS,
-                "candidate_features is missing, and cannot be computed without "
-                f"{' and '.join(missing)}; this model does not read texts",
-            )
 
     def _given_features(self) -> Floats | None:
         shape = len(self._ids), len(FEATURES)
@@ -163,21 +320,16 @@ class Desk:
             raise RpcFault(INVALID_PARAMS, f"a row of candidate_features has {shape[1]} numbers")
         return np.array(listed, np.float64).reshape(shape)
 
-    def _context(self) -> Vectors | None:
-        packed, listed = self._asked.context_b64, self._asked.context_embedding
-        if packed is not None:
-            if len(packed) % 4:
-                raise RpcFault(INVALID_PARAMS, "context_b64 must hold float32 numbers")
-            return np.frombuffer(packed, "<f4")
-        return None if listed is None else _vector(listed)
-
     def _vectors(self, context: Vectors | None) -> Vectors | None:
         given = self._asked.candidate_embeddings
         if given is not None:
             known = {at: _vector(one) for at, one in enumerate(given) if one is not None}
         else:
-            kept = self._stored_vectors()
-            known = {at: kept[one] for at, one in enumerate(self._ids) if one in kept}
+            ids = self._asked.candidate_ids if self._embedder else None
+            user, stored = self._asked.user, {}
+            if ids is not None:
+                stored = self._source.vectors(user, self._embedder, ids)
+            known = {at: stored[one] for at, one in enumerate(self._ids) if one in stored}
         if not known:
             return None
         width = len(next(iter(known.values())) if context is None else context)
@@ -191,12 +343,6 @@ class Desk:
                     INVALID_PARAMS, "context and candidates have vectors of other lengths"
                 )
         return table
-
-    def _stored_vectors(self) -> dict[str, NDArray[np.float32]]:
-        asked = self._asked
-        if asked.candidate_ids is None or not self._embedder:
-            return {}
-        return self._source.vectors(asked.user, self._embedder, asked.candidate_ids)
 
     def _words(self, vectors: Vectors | None) -> tuple[Rows, ...]:
         """The words of the candidates that have no vector, from the store if they are not given."""
@@ -215,10 +361,20 @@ class Desk:
     def _made_features(self, context: Vectors | None, vectors: Vectors | None) -> Floats:
         """Features for callers who have none: what can be known of them, 0 for the rest."""
         table = np.zeros((len(self._ids), len(FEATURES)))
-        for name, value in _of_moment(self._asked.signals).items():
-            table[:, FEATURES.index(name)] = value
-        if self._asked.signals.is_superseded is not None:
-            table[:, FEATURES.index("is_superseded")] = self._asked.signals.is_superseded
+        signals = self._asked.signals
+        day, weekday, month = signals.time_of_day, signals.day_of_week, signals.month_of_year
+        turns = {
+            "hour": day,
+            "weekday": None if weekday is None else (weekday + (day or 0.0)) / 7.0,
+            "month": None if month is None else (month - 1) / 12.0,
+        }
+        for name, turn in turns.items():
+            if turn is not None:
+                table[:, FEATURES.index(f"{name}_sin")] = math.sin(2.0 * math.pi * turn)
+                table[:, FEATURES.index(f"{name}_cos")] = math.cos(2.0 * math.pi * turn)
+        table[:, FEATURES.index("log_gap_hours")] = math.log1p(signals.session_gap_hours or 0.0)
+        if signals.is_superseded is not None:
+            table[:, FEATURES.index("is_superseded")] = signals.is_superseded
         if vectors is not None:
             table[:, FEATURES.index("is_embedded")] = vectors.any(axis=1)
             if context is not None:
@@ -229,19 +385,6 @@ class Desk:
 def _vector(numbers: Sequence[float]) -> Vectors:
     with np.errstate(over="ignore"):
         return np.array(numbers, np.float32)
-
-
-def _of_moment(signals: Signals) -> dict[str, float]:
-    day = signals.time_of_day or 0.0
-    turns = {
-        "hour": signals.time_of_day,
-        "weekday": None if signals.day_of_week is None else (signals.day_of_week + day) / 7.0,
-        "month": None if signals.month_of_year is None else (signals.month_of_year - 1) / 12.0,
-    }
-    known = {name: 2.0 * math.pi * turn for name, turn in turns.items() if turn is not None}
-    waves = {f"{name}_sin": math.sin(angle) for name, angle in known.items()}
-    waves |= {f"{name}_cos": math.cos(angle) for name, angle in known.items()}
-    return {**waves, "log_gap_hours": math.log1p(signals.session_gap_hours or 0.0)}
 
 
 def _cosines(context: Vectors, vectors: Vectors) -> Floats:

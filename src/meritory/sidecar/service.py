@@ -1,31 +1,251 @@
-"""What the predictor's process can do: score, learn, and say how it is."""
+"""The service of the predictor's process: its models and vectors, and the methods to call."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from meritory.domain.errors import BadCheckpoint, Conflict
 from meritory.domain.place import Place
 from meritory.domain.world import World
-from meritory.model import checkpoint
-from meritory.model.base import Gradient, SparseRows, TrainingExample
-from meritory.model.checkpoint import CheckpointFlags
+from meritory.model import checkpoint, ranker
+from meritory.model.base import Model, SparseRows, TrainingExample
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.fit import Adam, FitPlan
 from meritory.ports.scorer import BASE_VERSION, ModelFolders
-from meritory.ports.trainer_process import SpawnedTrainer, TrainOrder, TrainReport
-from meritory.sidecar.models import Library, Loaded, Models, unfit
-from meritory.sidecar.requests import Count, Desk, RequestCandidates, ScoreOutcome
-from meritory.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Method, RpcFault, read_params
+from meritory.ports.trainer_process import SpawnedTrainer, TrainOrder
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.sidecar.requests import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Count,
+    Desk,
+    Method,
+    RequestCandidates,
+    RpcFault,
+    ScoreOutcome,
+    read_params,
+)
 
+if TYPE_CHECKING:
+    from meritory.domain.session import ModelRows
+    from meritory.store.opening import TaughtReader
+
+MODEL_LIMIT = 8
+VECTOR_LIMIT_BYTES = 24 << 20
+# Vectors change with what a memory says; after this long they are read again.
+VECTOR_AGE_MS = 60_000.0
 SLOW = frozenset({"train_from_store", "train_from_db"})
 DRAFT_LIMIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is ready to score."""
+
+    kept: Checkpoint
+    model: Model
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether anybody ever trained it; the base counts."""
+        return bool(self.kept.flags)
+
+    @property
+    def reads_content(self) -> bool:
+        """Whether it looks at vectors and words beside the features."""
+        return self.model.kind != ranker.KIND
+
+
+class Models:
+    """Loads models when they are asked for and keeps the last few."""
+
+    def __init__(self, shelves: ModelFolders, own: Path | None) -> None:
+        self._shelves = shelves
+        self._own = own
+        # Called by scoring and by orders of a training.
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[Path, int, int], Loaded] = OrderedDict()
+
+    def get(self, user: str, version: int | None) -> Loaded:
+        """The model of a version; without one the latest that is of use."""
+        if version is not None:
+            return self._read(self._shelves.path_of(user, version), version)
+        folder = self._shelves.of(user)
+        own = [] if self._own is None else [self._own]
+        for path in (*own, *map(folder.path_of, folder.versions()), self._shelves.base):
+            try:
+                return self._read(path, None)
+            except BadCheckpoint:
+                continue
+        return _untrained()
+
+    def _read(self, path: Path, version: int | None) -> Loaded:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise BadCheckpoint(
+                f"there is no model {path.name}: {error.strerror}", hint="train it"
+            ) from error
+        # Another file under the same name is another model.
+        key = (path, found.st_ino, found.st_mtime_ns)
+        with self._lock:
+            loaded = self._kept.get(key)
+            if loaded is None:
+                loaded = self._kept[key] = _loaded(checkpoint.read(path))
+                while len(self._kept) > MODEL_LIMIT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+        if version not in (None, BASE_VERSION, loaded.kept.model_version):
+            raise BadCheckpoint(
+                f"{path.name} holds version {loaded.kept.model_version}",
+                hint="give it back its own name",
+            )
+        return loaded
+
+
+def _loaded(kept: Checkpoint) -> Loaded:
+    reason = checkpoint.fits(kept, kept.embedder, FEATURES, FEATURE_VERSION)
+    if reason is not None:
+        raise BadCheckpoint(f"model {kept.model_version} is not usable: {reason}")
+    if kept.kind == ranker.KIND:
+        # Without loading the other kind, which few choose.
+        known = {ranker.KIND: lambda one: ranker.Ranker(one.params)}
+        return Loaded(kept, checkpoint.restored(kept, known))
+    return Loaded(kept, checkpoint.restored(kept))
+
+
+def _untrained() -> Loaded:
+    model = ranker.Ranker.untrained()
+    kept = Checkpoint(
+        kind=model.kind,
+        params=model.params,
+        model_version=BASE_VERSION,
+        embedder="",
+        features=FEATURES,
+        feature_version=FEATURE_VERSION,
+        flags=CheckpointFlags(0),
+        trained_at=datetime.fromtimestamp(0, UTC),
+    )
+    return Loaded(kept, model)
+
+
+class LateModels:
+    """Models in a store that is opened when they are first asked for."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def versions(self, user: str) -> list[int]:
+        """The versions there are, the latest first."""
+        return self._library.model_rows().versions(user)
+
+    def digest(self, user: str, version: int) -> str | None:
+        """The SHA-256 of a model; None without one."""
+        return self._library.model_rows().digest(user, version)
+
+    def content(self, user: str, version: int) -> bytes | None:
+        """A model; None without one."""
+        return self._library.model_rows().content(user, version)
+
+    def put(self, user: str, version: int, content: bytes) -> None:
+        """Keeps a model under its version."""
+        self._library.model_rows().put(user, version, content)
+
+    def drop(self, user: str, version: int) -> None:
+        """Removes a model, if it is there."""
+        self._library.model_rows().drop(user, version)
+
+
+class Library:
+    """Vectors and texts of memories out of the store, which is opened when it is first needed."""
+
+    def __init__(self, store: Place, world: World) -> None:
+        self._store = store
+        self._world = world
+        self._reader: TaughtReader | None = None
+        self._opening = Lock()
+        self._kept: OrderedDict[tuple[str, str, str], NDArray[np.float32]] = OrderedDict()
+        self._held_bytes = 0
+        self._begun_ms = 0.0
+
+    @property
+    def models(self) -> LateModels | None:
+        """The models that lie in the store itself; None when they are files."""
+        return None if self._store.file is not None else LateModels(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody needed the store yet."""
+        return self._reader is not None
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        """The vectors of memories; one without is missing from the answer."""
+        if self._world.monotonic_ms() - self._begun_ms > VECTOR_AGE_MS:
+            if self._store.file is not None:
+                # The file as well: another one may have been put in its place.
+                self.close()
+            self._kept.clear()
+            self._held_bytes = 0
+            self._begun_ms = self._world.monotonic_ms()
+        known = {}
+        for one in memory_ids:
+            vector = self._kept.get((user, embedder, one))
+            if vector is not None:
+                known[one] = vector
+                self._kept.move_to_end((user, embedder, one))
+        missing = [one for one in memory_ids if one not in known]
+        if missing:
+            found = self._opened().vectors(user, embedder, missing)
+            for one, vector in found.items():
+                self._kept[user, embedder, one] = vector
+                self._held_bytes += vector.nbytes
+            while self._held_bytes > VECTOR_LIMIT_BYTES:
+                self._held_bytes -= self._kept.popitem(last=False)[1].nbytes
+            known |= found
+        return known
+
+    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
+        """What memories say; one that is gone is missing from the answer."""
+        return self._opened().texts(user, memory_ids)
+
+    def model_rows(self) -> ModelRows:
+        """The models that lie in the store."""
+        found = self._opened().models
+        if found is None:
+            raise BadCheckpoint("this store keeps its models in files")
+        return found
+
+    def _opened(self) -> TaughtReader:
+        # Scoring and an order of a training may run at the same time.
+        with self._opening:
+            if self._reader is None:
+                # Here, because the default scorer never needs it on a file.
+                from meritory.store.opening import open_reader
+
+                self._reader = open_reader(self._store)
+            return self._reader
+
+    def close(self) -> None:
+        """Closes the store."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+# -- the methods ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +289,8 @@ class ModelDraft:
     def learn(self, lesson: TrainingExample) -> float:
         """One step; the loss before it."""
         loss, grads = self.loaded.model.loss_and_grads(lesson)
-        if not np.isfinite(loss) or not all(_is_finite(grad) for grad in grads.values()):
+        values = (one.values if isinstance(one, SparseRows) else one for one in grads.values())
+        if not np.isfinite(loss) or not all(np.isfinite(one).all() for one in values):
             raise RpcFault(
                 INVALID_PARAMS, "nothing can be learned from this: the loss is not finite"
             )
@@ -133,10 +354,10 @@ class Service:
         return self._models.get(user, version)
 
     def _desk(self, asked: RequestCandidates, loaded: Loaded) -> Desk:
-        reason = unfit(loaded, asked.embedder)
+        embedder = loaded.kept.embedder if asked.embedder is None else asked.embedder
+        reason = checkpoint.fits(loaded.kept, embedder, FEATURES, FEATURE_VERSION)
         if reason is not None:
             raise BadCheckpoint(f"the model is not usable: {reason}")
-        embedder = loaded.kept.embedder if asked.embedder is None else asked.embedder
         return Desk(asked, embedder, self._library)
 
     def _version(self, loaded: Loaded, asked: int | None) -> int:
@@ -185,7 +406,22 @@ class Service:
             raise RpcFault(INVALID_PARAMS, "version 0 is the base, which is never trained")
         report = self._trainer.train(order)
         self._training_count += 1
-        return _told(report, self._training_count)
+        return {
+            "loss": report.loss,
+            "step": self._training_count,
+            "samples_used": report.sample_count,
+            "samples_skipped": report.skipped_count,
+            "duration_ms": report.duration_ms,
+            "canary": {
+                "ndcg": report.canary_ndcg,
+                "ndcg_delta": report.canary_ndcg_delta,
+                "score_variance": report.canary_score_variance,
+                "topk_churn": report.canary_topk_churn,
+                "gates": report.gates,
+            },
+            "checkpoint_saved": report.is_accepted,
+            "model_version": report.version,
+        }
 
     def _status(self, raw: msgspec.Raw) -> dict[str, Any]:
         asked = read_params(raw, Whose)
@@ -227,37 +463,9 @@ class Service:
             trained_at=self._world.now(),
             session_count=draft.loaded.kept.session_count + draft.steps,
         )
-        _overwrite(target, kept)
+        if os.path.lexists(target):
+            # Only a checkpoint is ever replaced.
+            checkpoint.read(target)
+        checkpoint.write(target, kept)
         del self._drafts[asked.user]
         return {"checkpoint_saved": True, "model_version": version}
-
-
-def _overwrite(path: Path, kept: checkpoint.Checkpoint) -> None:
-    """Writes a checkpoint; nothing else that lies there under its name is ever replaced."""
-    if os.path.lexists(path):
-        checkpoint.read(path)
-    checkpoint.write(path, kept)
-
-
-def _told(report: TrainReport, step: int) -> dict[str, Any]:
-    return {
-        "loss": report.loss,
-        "step": step,
-        "samples_used": report.sample_count,
-        "samples_skipped": report.skipped_count,
-        "duration_ms": report.duration_ms,
-        "canary": {
-            "ndcg": report.canary_ndcg,
-            "ndcg_delta": report.canary_ndcg_delta,
-            "score_variance": report.canary_score_variance,
-            "topk_churn": report.canary_topk_churn,
-            "gates": report.gates,
-        },
-        "checkpoint_saved": report.is_accepted,
-        "model_version": report.version,
-    }
-
-
-def _is_finite(grad: Gradient) -> bool:
-    values = grad.values if isinstance(grad, SparseRows) else grad
-    return bool(np.isfinite(values).all())
