@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from meritory.domain.errors import InputError
@@ -161,7 +162,11 @@ def read_turns(value: object) -> tuple[Turn, ...]:
         return (Turn("system", value),)
     if not isinstance(value, list | tuple):
         raise _no_transcript(f"a {type(value).__name__}")
-    if value and not any(_is_turn(item) for item in value):
+    keys = {"role", "type", *_CONTENT_KEYS}
+    if value and not any(
+        isinstance(item, str | Turn) or (isinstance(item, Mapping) and not keys.isdisjoint(item))
+        for item in value
+    ):
         raise _no_transcript("the list has no turn")
     return tuple(iter_turns(value))
 
@@ -170,7 +175,14 @@ def iter_turns(items: Iterable[object]) -> Iterator[Turn]:
     """Yield the turns of messages in order, without the results of Meritory's own tools."""
     links = CallLinks()
     for item in items:
-        for turn in _turns(item, links):
+        turns: Iterable[Turn] = ()
+        if isinstance(item, Turn):
+            turns = [item if item.role in ROLES else Turn("system", item.text)]
+        elif isinstance(item, str):
+            turns = [Turn("system", item)]
+        elif isinstance(item, Mapping):
+            turns = _message(item, links)
+        for turn in turns:
             if turn.role == "user":
                 links.end_turn()
             yield turn
@@ -220,35 +232,22 @@ def _no_transcript(what: str) -> InputError:
     return InputError(f"not a transcript: {what}", hint=hint)
 
 
-def _is_turn(item: object) -> bool:
-    if isinstance(item, Mapping):
-        return any(key in item for key in ("role", "type", *_CONTENT_KEYS))
-    return isinstance(item, str | Turn)
-
-
-def _turns(item: object, links: CallLinks) -> Iterator[Turn]:
-    if isinstance(item, Turn):
-        yield item if item.role in ROLES else Turn("system", item.text)
-    elif isinstance(item, str):
-        yield Turn("system", item)
-    elif isinstance(item, Mapping):
-        yield from _message(item, links)
-
-
 def _message(item: Mapping[object, object], links: CallLinks) -> Iterator[Turn]:
     role = _role(item)
     content = next((item[key] for key in _CONTENT_KEYS if item.get(key)), None)
+    parts = content if isinstance(content, list | tuple) else ()
+    holds_results = any(isinstance(part, Mapping) and _kind(part) in _RESULTS for part in parts)
     if _kind(item) in _CALLS | _RESULTS:
         yield from _part(item, role, links)
     elif content is None and role == "tool":
         yield from _call(item, links)
-    elif role == "result" and not _holds_results(content) and links.is_own_result(item):
+    elif role == "result" and not holds_results and links.is_own_result(item):
         return
     elif isinstance(content, str) and role in ("edit", "tool"):
         links.note_call(item, "", None)
         yield Turn(role, content, call_paths(item))
     elif isinstance(content, list | tuple):
-        for part in content:
+        for part in parts:
             yield from _part(part, role, links)
     elif content is not None:
         yield from _part(content, role, links)
@@ -264,11 +263,6 @@ def _role(item: Mapping[object, object]) -> Role:
     if name == "tool" and "tool_call_id" in item:
         return "result"
     return _SYNONYMS.get(name.strip().lower(), "system") if isinstance(name, str) else "system"
-
-
-def _holds_results(content: object) -> bool:
-    parts = content if isinstance(content, list | tuple) else ()
-    return any(isinstance(part, Mapping) and _kind(part) in _RESULTS for part in parts)
 
 
 def _kind(part: Mapping[object, object]) -> str:
@@ -301,33 +295,25 @@ def _call(call: object, links: CallLinks) -> Iterator[Turn]:
     name = inner.get("name")
     given = next((inner[key] for key in ("input", "arguments") if inner.get(key)), None)
     if isinstance(given, str):
-        given = _decoded(given)
+        with suppress(ValueError, RecursionError):
+            given = json.loads(given)
     known = name if isinstance(name, str) else ""
     links.note_call(call, known, given)
-    paths = call_paths(given) or _files_read(known, given)
-    written = _written_by(known, given)
+    # The arguments of a shell are commands.
+    lines = _texts(given) if tool_family(known) == "shell" else []
+    read = dict.fromkeys(path for line in lines for path in files_read(line))
+    paths = call_paths(given) or tuple(read)
+    # Codex also applies patches through its shell.
+    is_patch = any(PATCH_START in line for line in lines)
+    written = "\n".join(_writings(given) if is_writing_tool(known) else lines if is_patch else ())
     if written:
         yield Turn("edit", written, paths)
-    else:
-        yield Turn("tool", f"{name or 'tool'} {_dumped(given)}".strip(), paths)
-
-
-def _files_read(name: str, given: object) -> tuple[str, ...]:
-    """Return the files that a shell call prints."""
-    if tool_family(name) != "shell":
-        return ()
-    return tuple(dict.fromkeys(path for text in _texts(given) for path in files_read(text)))
-
-
-def _written_by(name: str, given: object) -> str:
-    """Return the text that a call writes into files; empty if it writes none."""
-    if is_writing_tool(name):
-        return "\n".join(_writings(given))
-    if tool_family(name) == "shell":
-        # Codex also applies patches through its shell.
-        texts = _texts(given)
-        return "\n".join(texts) if any(PATCH_START in text for text in texts) else ""
-    return ""
+        return
+    dumped = given if isinstance(given, str) else ""
+    if given is not None and not isinstance(given, str):
+        with suppress(TypeError, ValueError, RecursionError):
+            dumped = json.dumps(given, ensure_ascii=False, default=str)
+    yield Turn("tool", f"{name or 'tool'} {dumped}".strip(), paths)
 
 
 def _plain(value: object, depth: int = 0) -> str:
@@ -361,22 +347,6 @@ def _texts(given: object) -> list[str]:
     values = given.values() if isinstance(given, Mapping) else [given]
     lists = (value if isinstance(value, list | tuple) else [value] for value in values)
     return [text for texts in lists for text in texts if isinstance(text, str)]
-
-
-def _decoded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _dumped(value: object) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return ""
 
 
 def _written(turn: Turn) -> str:

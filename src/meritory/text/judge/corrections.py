@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -156,21 +156,31 @@ class Corrections:
     topics: tuple[str, ...]
 
 
+# A memory is often a candidate in the next session too.
+_cached_terms = lru_cache(maxsize=CACHED_TEXT_COUNT)(terms_of)
+
+
 def read_corrections(transcript: Sequence[Turn], memories: Sequence[JudgedMemory]) -> Corrections:
     """Return what the user corrected and explained again."""
     texts = read_wording(memories)
     shown_terms = [texts.terms[index] for index in np.flatnonzero(texts.shown)]
     exchanges = read_exchanges(transcript, shown_terms)
     harmed, doubted = _contradicted(texts, exchanges)
-    for index in _forgotten(texts, transcript):
-        harmed[index] = min(harmed.get(index, FORGOTTEN), FORGOTTEN)
+    for turn in transcript:
+        if turn.role not in {"user", "tool"} or not asks_to_forget(turn.text):
+            continue
+        named = {term: w for term, w in terms_of(turn.text).items() if w > COMMON_WEIGHT}
+        for index, terms in enumerate(texts.terms):
+            shared = sum(weight for term, weight in named.items() if term in terms)
+            if shared >= max(2 * WORD_WEIGHT, MIN_FORGOTTEN_SHARE * sum(named.values())):
+                harmed[index] = min(harmed.get(index, FORGOTTEN), FORGOTTEN)
     explained = _explained(texts, exchanges)
     topics: dict[str, None] = {}
     for number, indices in explained.items():
         exchange = exchanges[number]
         new = {term for term in exchange.new if exchange.typed[term] >= WORD_WEIGHT}
-        for terms in [set(texts.terms[index]) for index in indices] or [new]:
-            topics[" ".join(wording(exchange.prompt, new & terms, MAX_TOPIC_WORDS))] = None
+        for keys in [set(texts.terms[index]) for index in indices] or [new]:
+            topics[" ".join(wording(exchange.prompt, new & keys, MAX_TOPIC_WORDS))] = None
     return Corrections(
         harmed=harmed,
         doubted=frozenset(doubted),
@@ -213,12 +223,6 @@ def read_wording(memories: Sequence[JudgedMemory]) -> Wording:
         holders(weights for weights, was_shown in zip(terms, shown, strict=True) if was_shown),
         bulk,
     )
-
-
-@lru_cache(maxsize=CACHED_TEXT_COUNT)
-def _cached_terms(text: str) -> Mapping[str, float]:
-    """Return the terms of a memory, which is often a candidate in the next session too."""
-    return terms_of(text)
 
 
 def use_of(texts: Wording, pieces: Sequence[Piece]) -> Numbers:
@@ -372,18 +376,6 @@ def _contradicted(
             if contradicts(objection, texts.memories[index].text, texts.terms[index]):
                 harmed[index] = -(0.5 + 0.5 * float(use[index]))
     return harmed, doubted
-
-
-def _forgotten(texts: Wording, transcript: Sequence[Turn]) -> Iterator[int]:
-    """Yield the memories that the user asked to forget."""
-    for turn in transcript:
-        if turn.role not in {"user", "tool"} or not asks_to_forget(turn.text):
-            continue
-        named = {term: w for term, w in terms_of(turn.text).items() if w > COMMON_WEIGHT}
-        for index, terms in enumerate(texts.terms):
-            shared = sum(weight for term, weight in named.items() if term in terms)
-            if shared >= max(2 * WORD_WEIGHT, MIN_FORGOTTEN_SHARE * sum(named.values())):
-                yield index
 
 
 def _explained(texts: Wording, exchanges: Sequence[Exchange]) -> dict[int, tuple[int, ...]]:

@@ -113,7 +113,14 @@ def mask_injections(text: str) -> str:
     """Return the text with every injection masked, and the rest unchanged."""
     whole = _mask_replies(visible(text))
     pieces = [piece.strip() for piece in _SPLIT.split(whole)]
-    masked = [_masked(piece) if is_injection(piece) else piece for piece in pieces]
+    masked = list(pieces)
+    masks = (_MARKUP, _RATES, _PRAISES, _NUMBERS, _VALUES, _ORDERS, _ADDRESSEES, _ELSEWHERE)
+    for index, piece in enumerate(pieces):
+        if is_injection(piece):
+            masked[index] = _normalized(piece)
+            for words in masks:
+                masked[index] = words.sub(MASK, masked[index])
+            masked[index] = _MASKS.sub(MASK, masked[index])
     return whole if masked == pieces else " ".join(piece for piece in masked if piece)
 
 
@@ -169,10 +176,3 @@ def _normalized(sentence: str) -> str:
         for word in sentence.lower().split()
     ]
     return " ".join(words)
-
-
-def _masked(sentence: str) -> str:
-    masked = _normalized(sentence)
-    for words in (_MARKUP, _RATES, _PRAISES, _NUMBERS, _VALUES, _ORDERS, _ADDRESSEES, _ELSEWHERE):
-        masked = words.sub(MASK, masked)
-    return _MASKS.sub(MASK, masked)
