@@ -46,7 +46,6 @@ from meritory.text.normalize import check_text
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.domain.memory import EntityView
 
 RECALL_LIMIT_MAX = 1_000
 _OTHERS_READ = 1_000
@@ -60,7 +59,9 @@ _ENTITIES = RecordView(
     Field("memory_count", "memories"),
 )
 # How a text writes each kind of entity.
-_WRITTEN = {"identifier": "`{}`", "name": "@{}", "tag": "#{}", "issue": "{}", "topic": "{}"}
+_WRITTEN = {"identifier": "`{}`", "name": "@{}", "tag": "#{}"} | dict.fromkeys(
+    ("issue", "topic", "path"), "{}"
+)
 
 
 # -- memories as tables ---------------------------------------------------------------------
@@ -246,7 +247,20 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
     ENTITY is a path, a name or a topic, or KIND:NAME as `meritory entities --json` prints it.
     """
     with opened(project, agent) as memory:
-        view = _described(memory, entity)
+        # As it was typed, or written the way a text would name it.
+        kind, colon, name = entity.partition(":")
+        spellings = [entity]
+        if colon and kind in _WRITTEN:
+            spellings = [_WRITTEN[kind].format(name), entity]
+        if entity.strip() and not entity.startswith(("`", "@", "#")):
+            spellings += [_WRITTEN[one].format(entity) for one in ("identifier", "name", "tag")]
+        for spelling in spellings:
+            with contextlib.suppress(NotFound):
+                view = memory.describe(spelling)
+                break
+        else:
+            hints = ["`meritory entities` lists all entities", *_elsewhere(memory)]
+            raise NotFound(f"no memory is about {entity[:80]!r}", hint="; ".join(hints))
         names = dict.fromkeys(i for members in view.aspects.values() for i in members)
         records = {memory_id: memory.get(memory_id) for memory_id in names}
         ids = handles(memory, names)
@@ -265,23 +279,6 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
         "results": [record_to_dict(record) for record in records.values()],
     }
     return Answer(plain, *blocks)
-
-
-def _described(memory: Memory, text: str) -> EntityView:
-    """Find an entity as it was typed, or written the way a text would name it."""
-    kind, colon, name = text.partition(":")
-    spellings = [text]
-    if colon and kind in _WRITTEN:
-        spellings = [_WRITTEN[kind].format(name), text]
-    elif colon and kind == "path":
-        spellings = [name, text]
-    if text.strip() and not text.startswith(("`", "@", "#")):
-        spellings += [_WRITTEN[other].format(text) for other in ("identifier", "name", "tag")]
-    for spelling in spellings:
-        with contextlib.suppress(NotFound):
-            return memory.describe(spelling)
-    hints = ["`meritory entities` lists all entities", *_elsewhere(memory)]
-    raise NotFound(f"no memory is about {text[:80]!r}", hint="; ".join(hints))
 
 
 # -- writing ----------------------------------------------------------------------------------
@@ -423,25 +420,19 @@ def forget(memory_ids: tuple[str, ...], purge: bool, why: str, yes: bool) -> Ans
             require_yes(f"{listed}\nErase permanently? This cannot be undone.", yes=yes)
         for memory_id in records:
             memory.forget(memory_id, purge=purge, why=why)
-        if purge:
-            _note_copies(memory)
+        file = memory.services.store.place.file
+        if purge and file is None:
+            note("earlier backups of the database are not changed and may still contain it")
+        elif purge and file is not None:
+            copies = sorted(file.parent.glob(f"{file.name}.before-restore-*"))
+            copies += sorted((memory.settings.home / BACKUPS_NAME).glob("*.db"))
+            if copies:
+                named = ", ".join(map(str, copies[:3]))
+                note(f"earlier copies are not changed and may still contain it: {named}")
     verb = "erased" if purge else "forgot"
     hint = "" if purge else "; `meritory undo ID` restores it"
     plain = {"results": [{"id": memory_id, "purged": purge} for memory_id in records]}
     return Answer(plain, *(f"{verb} {ids[i]}{hint}" for i in records))
-
-
-def _note_copies(memory: Memory) -> None:
-    """Name the copies that a purge does not reach."""
-    path = memory.services.store.place.file
-    if path is None:
-        note("earlier backups of the database are not changed and may still contain it")
-        return
-    aside = sorted(path.parent.glob(f"{path.name}.before-restore-*"))
-    backups = sorted((memory.settings.home / BACKUPS_NAME).glob("*.db"))
-    if aside or backups:
-        named = ", ".join(str(file) for file in (*aside, *backups)[:3])
-        note(f"earlier copies are not changed and may still contain it: {named}")
 
 
 # -- changes ----------------------------------------------------------------------------------

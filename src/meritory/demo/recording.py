@@ -91,7 +91,12 @@ class Week:
         self.memory.close()
 
     def _session(self, script: Mapping[str, Any]) -> Played:
-        stored = self._store_until(script["day"])
+        stored = []
+        for item in self._waiting:
+            if item["day"] < script["day"]:
+                self._now = moment_of(item["day"])
+                stored.append(self._store(item))
+        self._waiting = [item for item in self._waiting if item["day"] >= script["day"]]
         self._now = moment_of(script["day"])
         asked = [turn["text"] for turn in script["turns"] if turn["role"] == "user"]
         session = self.memory.session(script["key"], context=asked[0])
@@ -128,15 +133,6 @@ class Week:
             stored=tuple(stored),
             forgotten=tuple(forgotten),
         )
-
-    def _store_until(self, day: float) -> list[str]:
-        due = [item for item in self._waiting if item["day"] < day]
-        self._waiting = [item for item in self._waiting if item["day"] >= day]
-        stored = []
-        for item in due:
-            self._now = moment_of(item["day"])
-            stored.append(self._store(item))
-        return stored
 
     def _store(self, item: Mapping[str, Any]) -> str:
         fields = {key: value for key, value in item.items() if key not in ("name", "day")}

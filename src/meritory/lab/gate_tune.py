@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from meritory.domain.errors import Conflict, InputError
@@ -116,11 +116,21 @@ def tune(
     tried = sorted({*asked.thresholds, round(gate.floor, 4)})
     until_ms = services.world.monotonic_ms() + asked.time_limit_s * 1000
     tally, is_cut = _Tally(), False
-    for batch, scope, done, total in _batches(services, user, asked.sample_count):
-        _try(services, (scope, gate), batch, tried, tally)
-        progress(done, total)
+    listing = Listing(Scope(user), everywhere=True, limit=asked.sample_count)
+    records = services.store.listing(listing)
+    scopes: dict[Scope, list[MemoryRecord]] = {}
+    for record in records:
+        scopes.setdefault(record.scope, []).append(record)
+    batches = (
+        group[start : start + _BATCH]
+        for group in scopes.values()
+        for start in range(0, len(group), _BATCH)
+    )
+    for batch in batches:
+        _try(services, gate, batch, tried, tally)
+        progress(tally.looked_at, len(records))
         if services.world.monotonic_ms() > until_ms:
-            is_cut = done < total
+            is_cut = tally.looked_at < len(records)
             break
     rows = []
     for threshold in tried:
@@ -154,33 +164,17 @@ def tune(
     )
 
 
-def _batches(
-    services: Services, user: str, sample_count: int
-) -> Iterator[tuple[list[MemoryRecord], Scope, int, int]]:
-    """Yield the latest memories by scope, with the progress."""
-    records = services.store.listing(Listing(Scope(user), everywhere=True, limit=sample_count))
-    scopes: dict[Scope, list[MemoryRecord]] = {}
-    for record in records:
-        scopes.setdefault(record.scope, []).append(record)
-    done = 0
-    for scope, group in scopes.items():
-        for start in range(0, len(group), _BATCH):
-            batch = group[start : start + _BATCH]
-            done += len(batch)
-            yield batch, scope, done, len(records)
-
-
 def _try(
     services: Services,
-    where: tuple[Scope, Gate],
+    gate: Gate,
     batch: Sequence[MemoryRecord],
     tried: Sequence[float],
     tally: _Tally,
 ) -> None:
-    scope, gate = where
+    """Count what each threshold would do with memories of one scope."""
     widest = Gate(gate.embedder, tried[0], tried[0])
     tally.looked_at += len(batch)
-    for record, near in older_neighbours(services, scope, widest, batch):
+    for record, near in older_neighbours(services, batch[0].scope, widest, batch):
         known: dict[int, GateVerdict] = {}
         for threshold in reversed(tried):
             close = [one for one in near if one.cosine >= threshold][:NEIGHBOUR_LIMIT]

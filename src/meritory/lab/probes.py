@@ -365,17 +365,14 @@ class Anchors:
         digest = content_hash(text)
         starts = [one for one in self._by_hash.get(digest, ()) if not one.deleted_at]
         starts += [self._records[one] for one in self._merged.get(digest, ())]
-        return [last for last in map(self._last, starts) if last is not None]
-
-    def _last(self, record: MemoryRecord) -> MemoryRecord | None:
-        seen: set[str] = set()
-        current: MemoryRecord | None = record
-        while current is not None and current.superseded_by is not None:
-            if current.id in seen:
-                return None
-            seen.add(current.id)
-            current = self._records.get(current.superseded_by)
-        return current if current is not None and current.id in self._live_ids else None
+        last = []
+        for current in starts:
+            seen: set[str] = set()
+            while current.superseded_by in self._records and current.id not in seen:
+                seen.add(current.id)
+                current = self._records[current.superseded_by]
+            last += [current] if current.id in self._live_ids else []
+        return last
 
     @cached_property
     def _live_ids(self) -> frozenset[str]:

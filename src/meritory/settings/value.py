@@ -142,12 +142,8 @@ def _checked_text(setting: Setting, raw: object, source: str) -> str:
         raise SettingsError(f"{source} begins or ends with a space", hint="remove it")
     if not setting.low <= len(raw) <= setting.high:
         raise _refusal(setting, source, raw)
-    if setting.form == "address" and raw:
-        _check_address(setting, raw, source)
-    return raw
-
-
-def _check_address(setting: Setting, raw: str, source: str) -> None:
+    if setting.form != "address" or not raw:
+        return raw
     from urllib.parse import urlsplit
 
     try:
@@ -161,6 +157,7 @@ def _check_address(setting: Setting, raw: str, source: str) -> None:
         raise SettingsError(f"{source} holds a login", hint=f"put the key into {owner}.api_key")
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_known:
         raise _refusal(setting, source, raw)
+    return raw
 
 
 def _refusal(setting: Setting, source: str, raw: object) -> SettingsError:
