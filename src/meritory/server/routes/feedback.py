@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from meritory.domain.errors import InputError, NotFound
+from meritory.domain.errors import InputError
 from meritory.domain.feedback import FeedbackEvent, Issue
 from meritory.domain.memory import MemoryRecord
 from meritory.engine.feedback import capture
@@ -16,7 +15,7 @@ from meritory.engine.feedback.reading import FeedbackReport
 from meritory.engine.feedback.summary import Summary
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import ratings
-from meritory.engine.sessions.context import known_session
+from meritory.engine.sessions.context import find_known_session
 from meritory.rank.feedback import Pair, Risk
 from meritory.server.routes.sessions import RatingScores, RatingsOut
 from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
@@ -166,8 +165,7 @@ def report(call: Call) -> CapturedOut | RatingsOut:
         return _captured(capture.capture(memory.services, memory.scope, request))
     key = str(checked_name("session_key", body.session_key))
     call.grant.require_session(memory.services, key)
-    with contextlib.suppress(NotFound):
-        known_session(memory.services.store, memory.scope, key)
+    find_known_session(memory.services.store, memory.scope, key)
     rating = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
     return RatingsOut.of(ratings.rate(memory.services, rating))
 
