@@ -351,6 +351,7 @@ def test_many_hooks_at_once_leave_the_records_whole(serve: Serve) -> None:
     told: Counter[str] = Counter()
     codes: dict[str, set[str]] = {"one": set(), "two": set()}
     failed: list[object] = []
+    lock = threading.Lock()
 
     def agent(number: int) -> None:
         chance = random.Random(number)
@@ -371,8 +372,9 @@ def test_many_hooks_at_once_leave_the_records_whole(serve: Serve) -> None:
             if reply.status not in (200, 404) and not ended:
                 failed.append((name, reply.content))
             elif reply.status == 200 and "inject" in reply.json:
-                told[name] += len(reply.json["memories"]) if name != "session-start" else 0
-                codes[key] |= {reply.json["injection"]} - {None}
+                with lock:
+                    told[name] += len(reply.json["memories"]) if name != "session-start" else 0
+                    codes[key] |= {reply.json["injection"]} - {None}
 
     threads = [threading.Thread(target=agent, args=(number,)) for number in range(8)]
     for thread in threads:
