@@ -37,27 +37,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# The module of each public name.
 _HOMES = {
-    "Memory": "api.memory",
-    "AsyncMemory": "api.async_memory",
-    "AsyncSession": "api.async_memory",
-    "Session": "api.session",
-    "Served": "engine.sessions.packing",
-    "ShownMemory": "engine.sessions.packing",
-    "HistoryEntry": "domain.memory",
-    "MemoryRecord": "domain.memory",
-    "Parts": "domain.memory",
-    "Recalled": "domain.memory",
-    "Scope": "domain.memory",
-    "Source": "domain.memory",
-    "WriteResult": "domain.memory",
-    "Busy": "domain.errors",
-    "Conflict": "domain.errors",
-    "InputError": "domain.errors",
-    "NotFound": "domain.errors",
-    "SecretFound": "domain.errors",
-    "StorageError": "domain.errors",
-    "MeritoryError": "domain.errors",
+    "api.memory": ("Memory",),
+    "api.async_memory": ("AsyncMemory", "AsyncSession"),
+    "api.session": ("Session",),
+    "engine.sessions.packing": ("Served", "ShownMemory"),
+    "domain.memory": (
+        *("HistoryEntry", "MemoryRecord", "Parts", "Recalled", "Scope", "Source", "WriteResult"),
+    ),
+    "domain.errors": (
+        *("Busy", "Conflict", "InputError", "MeritoryError", "NotFound", "SecretFound"),
+        "StorageError",
+    ),
 }
 
 __all__ = [
@@ -87,8 +79,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load public names on first use, so that `import meritory` stays cheap."""
-    if name in _HOMES:
-        return getattr(import_module(f"meritory.{_HOMES[name]}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"meritory.{home}"), name)
     raise AttributeError(f"module 'meritory' has no attribute {name!r}")
 
 
