@@ -10,14 +10,15 @@ import pytest
 from contract.builders import NOW, insert, record
 from contract.shelf import Shelf
 from meritory.domain.errors import InputError, NotFound
-from meritory.domain.memory import Scope
 from meritory.domain.quality import Refusal
 from meritory.store.contract.store import Store
 
 REFUSAL = Refusal(
     id="0a1b2c3d4e5f",
     at=NOW,
-    scope=Scope("default", "coder", "shop"),
+    user="default",
+    agent="coder",
+    project="shop",
     session_key="s",
     content="Always show me the diff in this PR",
     kind="constraint",
@@ -34,7 +35,7 @@ LATER = replace(REFUSAL, id="0a1b99", at=NOW + timedelta(minutes=1), turn=None, 
 
 def put(store: Store, *refusals: Refusal) -> None:
     for refusal in refusals:
-        store.write(refusal.scope.user, lambda t, one=refusal: t.put_refusals([one]))
+        store.write(refusal.user, lambda t, one=refusal: t.put_refusals([one]))
 
 
 class Refusals:
@@ -72,7 +73,7 @@ class Refusals:
         assert store.refusal("default", REFUSAL.id).memory_id == "m1"
 
     def test_nobody_sees_or_restores_another_users(self, store: Store) -> None:
-        theirs = replace(REFUSAL, scope=Scope("eve"))
+        theirs = replace(REFUSAL, user="eve", agent=None, project=None)
         put(store, REFUSAL, theirs)
         assert store.refusals("eve", 9) == [theirs]
         store.write("eve", lambda t: t.mark_restored("eve", REFUSAL.id, "m1"))

@@ -25,7 +25,9 @@ LATER = NOW + DAY
 KEPT = Refusal(
     id="01refusal00000000000000001",
     at=NOW,
-    scope=Scope(),
+    user="default",
+    agent=None,
+    project=None,
     session_key=None,
     content="a claim",
     kind="fact",
@@ -261,7 +263,7 @@ class Upkeep:
             replace(KEPT, id=f"01refusal0000000000000000{n}", at=NOW - n * DAY) for n in range(5)
         ]
         store.write("default", lambda t: t.put_refusals(refused))
-        store.write("eve", lambda t: t.put_refusals([replace(KEPT, scope=Scope("eve"))]))
+        store.write("eve", lambda t: t.put_refusals([replace(KEPT, user="eve")]))
         assert store.expirable("default", "refusals", LATER) == 5
         assert expire(store, "refusals", limit=3) == 3
         assert [one.id[-1] for one in store.refusals("default", 9)] == ["0", "1"]

@@ -8,31 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from meritory.domain.feedback import Witness
-from meritory.domain.memory import Kind, Origin, Outcome, Provenance, Scope
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """An extracted candidate that did not become a memory; it can be restored."""
-
-    id: str
-    at: datetime
-    scope: Scope
-    session_key: str | None
-    content: str
-    kind: Kind
-    provenance: Provenance
-    origin: Origin
-    confidence: float
-    # The turn of the transcript, and the text that supports the candidate.
-    turn: str | None
-    quote: str
-    reason: str
-    # The extractor and the version of its prompt or rules.
-    extractor: str
-    # The memory that was made when it was restored.
-    memory_id: str | None = None
-
+from meritory.domain.memory import Kind, Origin, Outcome, Provenance
 
 MergeVerdict = Literal["right", "wrong"]
 # The data that retention erases when it is old; never memories.
@@ -133,7 +109,7 @@ class CarriedBelief(Carried):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedRefusal(Carried):
-    """A refused candidate of extraction."""
+    """A refused candidate of extraction, without its user."""
 
     id: str
     at: datetime
@@ -145,11 +121,22 @@ class CarriedRefusal(Carried):
     provenance: Provenance
     origin: Origin
     confidence: float
+    # The turn of the transcript, and the text that supports the candidate.
     turn: str | None
     quote: str
     reason: str
+    # The extractor and the version of its prompt or rules.
     extractor: str
+    # The memory that was made when it was restored.
     memory_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal(CarriedRefusal):
+    """An extracted candidate that did not become a memory; it can be restored."""
+
+    user: str
+    memory_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from session_kit import Desk
 
 from meritory import Memory
-from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
+from meritory.domain.memory import HistoryEntry, MemoryRecord
 from meritory.domain.quality import Refusal
 from meritory.engine.rules.book import propose
 from meritory.engine.transfer import export
@@ -35,7 +35,9 @@ def lived_in(desk: Desk) -> None:
     refusal = Refusal(
         id="r" * 26,
         at=now,
-        scope=Scope("default", None, "shop"),
+        user="default",
+        agent=None,
+        project="shop",
         session_key="run",
         content="Perhaps tea",
         kind="fact",

@@ -299,7 +299,9 @@ def _put_refusals(
             Refusal(
                 id=refusal_id,
                 at=now,
-                scope=scope,
+                user=scope.user,
+                agent=scope.agent,
+                project=scope.project,
                 session_key=session.key,
                 content=redact(item.found.content),
                 kind=item.found.kind,
@@ -336,9 +338,9 @@ def restore_refusal(services: Services, user: str, name: str) -> MemoryRecord:
     quote_hash = hashed(refusal.quote)
     draft = Draft(
         content=refusal.content,
-        user=refusal.scope.user,
-        agent=refusal.scope.agent,
-        project=refusal.scope.project,
+        user=refusal.user,
+        agent=refusal.agent,
+        project=refusal.project,
         kind=refusal.kind,
         provenance=refusal.provenance,
         origin=refusal.origin,

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import MemoryRecord
-from meritory.domain.quality import CarriedRefusal, MergeVerdict, Refusal
+from meritory.domain.quality import CarriedRefusal, MergeVerdict
 from meritory.engine.memories import undo
 from meritory.engine.quality import extraction, maintenance, saved_runs
 from meritory.engine.quality import figures as quality_figures
@@ -142,11 +142,6 @@ class JanitorOut(msgspec.Struct):
 class RefusalOut(ReplyShape, record=CarriedRefusal):
     """A rejected extraction and the reason, with its scope in the same object."""
 
-    @classmethod
-    def flat(cls, refusal: Refusal) -> RefusalOut:
-        """Return a rejected extraction and its scope in one object."""
-        return cls.of(refusal, agent=refusal.scope.agent, project=refusal.scope.project)
-
 
 class FigureOut(msgspec.Struct):
     """A mean with its interval."""
@@ -252,13 +247,13 @@ def list_refusals(call: Call) -> Results[RefusalOut]:
     query: RefusalsQuery = call.query
     services, user = call.whole_user()
     page = services.store.refusals(user, query.limit, query.offset)
-    return Results([RefusalOut.flat(refusal) for refusal in page])
+    return Results([RefusalOut.of(refusal) for refusal in page])
 
 
 def show_refusal(call: Call) -> RefusalOut:
     """Show one rejected extraction with its quote."""
     services, user = call.whole_user()
-    return RefusalOut.flat(services.store.refusal(user, call.path["id"]))
+    return RefusalOut.of(services.store.refusal(user, call.path["id"]))
 
 
 def restore_refusal(call: Call) -> MemoryRecord:

@@ -52,11 +52,7 @@ _SHOWN = f"""SELECT c.label, u.memory_id IS NOT NULL, c.origins, c.features, c.f
     WHERE c.was_injected = 1"""  # noqa: S608 - our names, here and below
 _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
     (SELECT count(*) FROM ({_LATEST}) s JOIN injections i ON i.session = s.session)"""  # noqa: S608
-_REFUSALS = RecordTable("refusals", Refusal, owner=("user", "agent", "project"), omit=("scope",))
-_SELECT_REFUSALS = (
-    f"SELECT {', '.join((*_REFUSALS.columns, 'user', 'agent', 'project'))} FROM refusals"  # noqa: S608
-    " WHERE user = :user"
-)
+_REFUSALS = RecordTable("refusals", Refusal)
 # The table of each kind of row, and the key after the user.
 _EXTRA_TABLES: Mapping[type[Carried], tuple[RecordTable[Any], str]] = {
     kind: (RecordTable(table, kind, owner=("user",)), key)
@@ -106,13 +102,13 @@ class SqlQualityReads(SqlReader):
     """Refusals, counts and audits, for a store and for a transaction."""
 
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
-        rows = self._all(
+        return self._records(
+            _REFUSALS,
             user,
-            f"{_SELECT_REFUSALS} AND memory_id IS NULL"
-            " ORDER BY at DESC, id DESC LIMIT :limit OFFSET :offset",
+            "user = :user AND memory_id IS NULL ORDER BY at DESC, id DESC"
+            " LIMIT :limit OFFSET :offset",
             {"user": user, "limit": limit, "offset": offset},
         )
-        return [_decode_refusal(row) for row in rows]
 
     def refusal(self, user: str, prefix: str) -> Refusal:
         unknown = NotFound(
@@ -120,7 +116,8 @@ class SqlQualityReads(SqlReader):
             hint="`meritory extraction` lists the ids; their first characters (4 or more) are"
             " enough",
         )
-        return _decode_refusal(self._by_prefix(_SELECT_REFUSALS, user, prefix, unknown))
+        select = f"{_REFUSALS.select} WHERE user = :user"
+        return _REFUSALS.decode(self._by_prefix(select, user, prefix, unknown))
 
     def retrievals(self, user: str, memory_ids: Sequence[str]) -> dict[str, Retrieval]:
         rows = self._all(
@@ -195,16 +192,7 @@ class SqlQualityWrites(SqlQualityReads):
 
     def put_refusals(self, refusals: Sequence[Refusal]) -> None:
         self.connection.executemany(
-            _REFUSALS.upsert("user", "id"),
-            [
-                _REFUSALS.values(
-                    refusal,
-                    user=refusal.scope.user,
-                    agent=refusal.scope.agent,
-                    project=refusal.scope.project,
-                )
-                for refusal in refusals
-            ],
+            _REFUSALS.upsert("user", "id"), [_REFUSALS.values(refusal) for refusal in refusals]
         )
 
     def mark_restored(self, user: str, refusal_id: str, memory_id: str) -> None:
@@ -256,7 +244,3 @@ class SqlQualityWrites(SqlQualityReads):
                 f"{table.insert} ON CONFLICT (user, {key}) DO NOTHING",
                 table.values(row, user=user),
             )
-
-
-def _decode_refusal(row: Sequence[Any]) -> Refusal:
-    return _REFUSALS.decode(row[:-3], scope=Scope(*row[-3:]))
