@@ -493,7 +493,7 @@ def test_an_agent_is_served_when_its_session_cannot_be_recorded(desk: Desk, seal
     seal.close()
     session = desk.memory.session("run", context="heron login")
     assert HERON in session.inject
-    assert not session._backend.served.is_recorded
+    assert not session._served.is_recorded
     assert desk.failures() == [("session_record", seal.kind)]
     assert desk.store.sessions("default", 9) == []
     # Prompts too: each starts the session anew as far as anybody knows.
@@ -502,7 +502,7 @@ def test_an_agent_is_served_when_its_session_cannot_be_recorded(desk: Desk, seal
     assert len(desk.failures()) == 2
     seal.open()
     again = desk.memory.session("run", context="heron login")
-    assert again._backend.served.is_recorded
+    assert again._served.is_recorded
     assert again.inject == session.inject
     assert desk.record().injection_count == 1
 
@@ -544,11 +544,11 @@ def test_a_session_that_goes_on_is_told_again_even_if_that_cannot_be_noted(
     seal.close()
     again = desk.memory.session("run")
     assert again.inject == session.inject
-    assert not again._backend.served.is_recorded
+    assert not again._served.is_recorded
     assert desk.record().state == "ended"
     assert desk.failures() == [("session_record", "read_only")]
     seal.open()
-    assert desk.memory.session("run")._backend.served.is_recorded
+    assert desk.memory.session("run")._served.is_recorded
     assert desk.record().state == "open"
 
 
