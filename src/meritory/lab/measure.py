@@ -18,7 +18,7 @@ from meritory.domain.policy import Policy
 from meritory.domain.session import SessionRecord, ShownRow
 from meritory.engine import pipeline
 from meritory.engine.memories.recall import recall
-from meritory.engine.memories.write import write
+from meritory.engine.memories.write import SHARED_FIELDS, write
 from meritory.engine.observe.observer import Observer
 from meritory.engine.predictor.state import state_of
 from meritory.engine.services import Services
@@ -177,10 +177,7 @@ def rebuild(source: Services, target: Services) -> dict[str, int]:
 
 
 # Fields of a record that a rebuilt store keeps; the rest follows from writing it again.
-_COPIED_FIELDS = (
-    *("content", "user", "agent", "project", "kind", "provenance", "origin", "confidence"),
-    *("importance", "pinned", "tags", "source", "valid_from", "valid_until", "created_at"),
-)
+_COPIED_FIELDS = (*SHARED_FIELDS, "source", "created_at")
 
 
 SESSION_KEY = "eval"

@@ -53,14 +53,13 @@ from meritory.text.terms import index_words
 
 BATCH_LIMIT = 512
 NEIGHBOUR_LIMIT = 8
-UPDATABLE = (
-    *("content", "kind", "agent", "project", "confidence", "importance", "pinned", "tags"),
-    *("valid_from", "valid_until"),
+# Fields that a memory takes over from its draft unchanged, and those that an update may change.
+SHARED_FIELDS = tuple(
+    draft_field.name
+    for draft_field in fields(Draft)
+    if draft_field.name in {field.name for field in fields(MemoryRecord)} - {"created_at"}
 )
-# Fields that a memory takes over from its draft unchanged.
-_SHARED_FIELDS = {f.name for f in fields(Draft)} & {f.name for f in fields(MemoryRecord)} - {
-    "created_at"
-}
+UPDATABLE = tuple(name for name in SHARED_FIELDS if name not in ("user", "provenance", "origin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
             updated_at=now,
             trust="untrusted" if draft.origin in UNTRUSTED_ORIGINS else "trusted",
             sources=(draft.source,) if draft.source else (),
-            **{name: getattr(draft, name) for name in _SHARED_FIELDS},
+            **{name: getattr(draft, name) for name in SHARED_FIELDS},
         )
         if vector is not None and np.any(vector):
             record = replace(record, embedder=serving, dimension=len(vector))
