@@ -1,4 +1,4 @@
-"""Jobs and leases; `meritory.store.contract.store` describes the queue."""
+"""Jobs and leases; `meritory.store.sql.jobs` describes the queue."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from meritory.domain.place import Place
 from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
-from meritory.store.contract.store import Store
+
+if TYPE_CHECKING:
+    from meritory.store.contract.store import Store
 
 POOL_SIZE = 16
 

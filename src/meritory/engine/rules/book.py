@@ -21,8 +21,8 @@ from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.feedback import WINDOW_S
 from meritory.rank.ladder import ACTIVE, APPROVED_LIFE, LIFE, STATES, RuleStatus
-from meritory.store.contract.feedback import RuleReads
 from meritory.store.contract.store import Transaction
+from meritory.store.sql.rules import SqlRuleReads
 from meritory.text.commands import triggers
 from meritory.text.commands.actions import recorded_tool_action
 from meritory.text.commands.triggers import parse_trigger, trigger_risk
@@ -61,7 +61,7 @@ class Replay:
 
 
 def replay(
-    reads: RuleReads,
+    reads: SqlRuleReads,
     user: str,
     trigger: Trigger,
     project: str | None,

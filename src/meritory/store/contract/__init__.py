@@ -1,1 +1,1 @@
-"""The storage contract: one protocol per noun, and `Store` and `Transaction`."""
+"""The storage contract: `Store`, `Transaction`, and the records of searches and writes."""

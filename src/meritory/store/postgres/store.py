@@ -30,7 +30,7 @@ from meritory.store.contract.memories import (
     SearchPool,
     Trait,
 )
-from meritory.store.contract.store import Transaction
+from meritory.store.contract.store import Store, Transaction
 from meritory.store.postgres.connection import (
     CONNECTION_LIMIT,
     PostgresEngine,
@@ -61,7 +61,7 @@ from meritory.store.sql.memories import (
     visible_scopes,
 )
 from meritory.store.sql.predictor import taught_sessions
-from meritory.store.sql.store import SqlStore, set_serving
+from meritory.store.sql.store import set_serving
 from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class ModelTable:
         self._engine.write(user, lambda connection: connection.execute(statement, values))
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """The storage contract on one PostgreSQL database."""
 
     _engine: PostgresEngine

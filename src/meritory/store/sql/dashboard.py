@@ -95,6 +95,10 @@ class SqlDashboardReads(SqlReader):
     _engine: SqlEngine
 
     def change_numbers(self) -> dict[str, int]:
+        """Return a number per topic that changes with every write to that topic.
+
+        It covers all users and is cheap however large the store is.
+        """
         with self._engine.read_across() as connection:
             numbers = {
                 topic: int(connection.execute(statement).fetchone()[0])
@@ -123,6 +127,7 @@ class SqlDashboardReads(SqlReader):
         return result
 
     def facets(self, scope: Scope) -> dict[str, dict[str, int]]:
+        """Return counts of visible memories by state, and of the live ones by other fields."""
         return self._while_unchanged(("facets", scope), lambda: self._facets(scope))
 
     def _facets(self, scope: Scope) -> dict[str, dict[str, int]]:
@@ -149,6 +154,8 @@ class SqlDashboardReads(SqlReader):
         return {name: dict(sorted(counts.items())) for name, counts in facets.items()}
 
     def entities(self, scope: Scope, limit: int) -> list[Entity]:
+        """Return the entities with the most live memories that the scope may see."""
+
         def count() -> list[Entity]:
             with self._reading(scope.user) as connection:
                 values = {"user": scope.user, "limit": limit}
@@ -159,6 +166,7 @@ class SqlDashboardReads(SqlReader):
         return list(self._while_unchanged(("entities", scope, limit), count))
 
     def totals(self, user: str) -> dict[str, int]:
+        """Return counts of memories by state, kind, provenance and trust, and of their history."""
         facets = self.facets(EveryScope(user))
         states = facets["state"]
         totals = {
@@ -174,6 +182,7 @@ class SqlDashboardReads(SqlReader):
         return totals
 
     def activity(self, user: str, since: datetime) -> dict[str, int]:
+        """Return counts since a moment: memories, sessions, injections, reports and outcomes."""
         values = {"user": user, "since": moment_text(since)}
         with self._reading(user) as connection:
             figures = {
@@ -184,6 +193,7 @@ class SqlDashboardReads(SqlReader):
         return figures | {outcome: outcomes.get(outcome, 0) for outcome in OUTCOMES}
 
     def session_page(self, user: str, query: SessionQuery) -> list[SessionSummary]:
+        """Return a page of sessions with their outcomes, latest first."""
         values: dict[str, Any] = {
             "project": query.project,
             "outcome": query.outcome,
@@ -195,6 +205,7 @@ class SqlDashboardReads(SqlReader):
         return self._summaries(wanted, {**values, "user": user, "limit": query.limit})
 
     def session_summary(self, user: str, key: str) -> SessionSummary:
+        """Return one session with its outcome; raise NotFound otherwise."""
         summaries = self._summaries(["s.key = :key"], {"user": user, "key": key, "limit": 1})
         if not summaries:
             raise no_session(key)
@@ -206,10 +217,12 @@ class SqlDashboardReads(SqlReader):
         return [SessionSummary(SESSIONS.decode(row[:-3]), *row[-3:]) for row in rows]
 
     def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryDelivery]:
+        """Return the sessions that a memory was injected into, latest first."""
         rows = self._all(user, _SHOWN, (memory_id, user, limit))
         return [MemoryDelivery(key, project, moment(at), *rest) for key, project, at, *rest in rows]
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
+        """Return the entities with the most visible live memories, and their connections."""
         return self._while_unchanged(
             ("graph", scope, node_limit, edge_limit),
             lambda: self._graph(scope, node_limit, edge_limit),

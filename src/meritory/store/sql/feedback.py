@@ -94,12 +94,15 @@ class SqlFeedbackWrites(SqlReader):
     connection: SqlConnection
 
     def add_feedback(self, event: FeedbackEvent) -> None:
+        """Store a new report."""
         self.connection.execute(_EVENTS.insert, _values(event))
 
     def replace_feedback(self, event: FeedbackEvent) -> None:
+        """Replace the report with this id."""
         self.connection.execute(_EVENTS.update("user", "id"), _values(event))
 
     def put_wording(self, scope: Scope, fingerprint: str, memory_id: str) -> None:
+        """Map a wording to a memory."""
         self.connection.execute(
             """INSERT INTO feedback_wordings VALUES (?, ?, ?, ?, ?)
                 ON CONFLICT (user, agent, project, fingerprint)
@@ -108,6 +111,7 @@ class SqlFeedbackWrites(SqlReader):
         )
 
     def count_report(self, user: str, memory_id: str, polarity: int, at: datetime) -> int:
+        """Count one more report of a lesson and return the number of its reports."""
         (count,) = self.connection.execute(
             f"""{_LESSONS.insert} ON CONFLICT (user, memory_id) DO UPDATE SET
                 report_count = feedback_lessons.report_count + 1, last_at = excluded.last_at
@@ -119,6 +123,7 @@ class SqlFeedbackWrites(SqlReader):
     def add_testimony(
         self, user: str, feedback_id: str, said: Mapping[str, Testimony]
     ) -> dict[str, list[Testimony]]:
+        """Store the testimony of a report and return the latest testimony on each memory."""
         self.connection.executemany(
             _TESTIMONY.upsert("user", "memory_id", "feedback_id"),
             [
@@ -129,6 +134,7 @@ class SqlFeedbackWrites(SqlReader):
         return {memory_id: _testimony(self.connection, user, memory_id) for memory_id in said}
 
     def put_beliefs(self, user: str, beliefs: Mapping[str, Belief]) -> None:
+        """Store the beliefs in memories in place of the former ones."""
         self.connection.executemany(
             _BELIEFS.upsert("user", "memory_id"),
             [
@@ -142,12 +148,17 @@ class SqlFeedbackReads(SqlReader):
     """Reports, lessons and beliefs."""
 
     def feedback_event(self, user: str, prefix: str) -> FeedbackEvent:
+        """Return the report whose id starts with `prefix`.
+
+        Raise NotFound for none, InputError for several.
+        """
         unknown = NotFound(
             f"no feedback {prefix[:40]!r}", hint="`meritory feedback list` shows the ids"
         )
         return _decode_event(self._by_prefix(_SELECT, user, prefix, unknown))
 
     def lesson_for(self, scope: Scope, fingerprint: str) -> str | None:
+        """Return the memory of a wording in exactly this scope."""
         row = self._one(
             scope.user,
             """SELECT memory_id FROM feedback_wordings
@@ -157,6 +168,7 @@ class SqlFeedbackReads(SqlReader):
         return row[0] if row else None
 
     def feedback_events(self, user: str, query: FeedbackQuery) -> list[FeedbackEvent]:
+        """Return a page of reports, latest first."""
         given = {name: value for name, value in asdict(query).items() if value is not None}
         conditions = [
             " AND id < :before" if name == "before" else f" AND {name} = :{name}"
@@ -168,6 +180,7 @@ class SqlFeedbackReads(SqlReader):
         return [_decode_event(row) for row in rows]
 
     def feedback_counts(self, user: str) -> list[FeedbackCount]:
+        """Return the number of reports by domain, polarity and status."""
         rows = self._all(
             user,
             """SELECT domain, polarity, status, count(*), max(at) FROM feedback_events
@@ -182,6 +195,7 @@ class SqlFeedbackReads(SqlReader):
     def approvals(
         self, user: str, *, since: datetime | None = None, limit: int | None = None
     ) -> tuple[int, int]:
+        """Return how many reports are positive and negative, among the latest `limit`."""
         ((positive, negative),) = self._all(
             user,
             f"""SELECT {_SIDES} FROM (SELECT polarity FROM feedback_events
@@ -195,6 +209,7 @@ class SqlFeedbackReads(SqlReader):
         return positive or 0, negative or 0
 
     def feedback_tallies(self, user: str, since: datetime | None) -> list[RiskTally]:
+        """Return positive and negative reports by tag, tool and domain."""
         rows = self._all(
             user,
             " UNION ALL ".join(
@@ -211,16 +226,19 @@ class SqlFeedbackReads(SqlReader):
         return [RiskTally(*row) for row in rows]
 
     def testimony(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Testimony]]:
+        """Return the latest testimony of reports on memories, by memory id."""
         with self._reading(user) as connection:
             said = {memory_id: _testimony(connection, user, memory_id) for memory_id in memory_ids}
         return {memory_id: items for memory_id, items in said.items() if items}
 
     def lessons(self, user: str, memory_ids: Sequence[str]) -> dict[str, Lesson]:
+        """Return the lessons among these memories, by memory id."""
         where = "user = ? AND memory_id IN (SELECT value FROM json_each(?))"
         lessons = self._records(_LESSONS, user, where, (user, as_json(memory_ids)))
         return {lesson.memory_id: lesson for lesson in lessons}
 
     def contested(self, user: str, limit: int) -> list[Contested]:
+        """Return live memories with a contested claim, newest first."""
         with self._reading(user) as connection:
             beliefs = {
                 memory_id: _BELIEFS.decode(masses)

@@ -1,4 +1,8 @@
-"""The job queue.
+"""The job queue: work that takes effect once, whichever process dies in between.
+
+A job is queued, running under a lease, done, or parked until a person acts. A worker commits
+the effect of a stage and the progress of the job in one transaction, which fails as a whole
+once another worker has the lease. So a stage may be computed twice, but takes effect once.
 
 Times are compared as text, and a time too far ahead counts as past (see `meritory.domain.job`). So
 a damaged time at worst makes a job run early; it never stops the queue.
@@ -96,7 +100,11 @@ def _find_named(connection: SqlConnection, user: str, kind: str, key: str) -> Jo
 
 
 class SqlJobWrites(SqlReader):
-    """Changes of jobs."""
+    """Changes of jobs.
+
+    The methods on a held job return its new state. They raise Conflict, which undoes the whole
+    transaction, if the lease is lost or the job is at another stage than its holder assumes.
+    """
 
     connection: SqlConnection
     # By number alone, so that a job with a damaged row can be changed.
@@ -106,6 +114,10 @@ class SqlJobWrites(SqlReader):
     _LOCKED = ""
 
     def put_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
+        """Queue a job, due at most `WAIT_MAX` ahead; its age counts from then.
+
+        Return False if a job of this kind and key exists, in any state.
+        """
         at = moment_text(due_at)
         made = self.connection.execute(
             """INSERT INTO jobs (user, kind, key, state, due_at, created_at)
@@ -115,6 +127,11 @@ class SqlJobWrites(SqlReader):
         return made.rowcount == 1
 
     def requeue_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
+        """Queue a job again from its first stage, e.g. because its input has changed.
+
+        A queued job keeps its due time; a running one is taken from its holder. Return False if
+        there is none.
+        """
         jobs = _find(self.connection, _NAMED, {"user": user, "kind": kind, "key": key})
         for job in jobs:
             at = job.due_at if job.state == "queued" else due_at
@@ -122,6 +139,10 @@ class SqlJobWrites(SqlReader):
         return bool(jobs)
 
     def resume_job(self, user: str, kind: str, key: str, due_at: datetime) -> Job:
+        """Give a parked job new attempts from where it stopped; make a queued one due.
+
+        Raise NotFound without one, Conflict if it is running or done.
+        """
         job = _find_named(self.connection, user, kind, key)
         if job.state == "parked":
             return self._keep(job, attempt_count=0, **_waiting(due_at))
@@ -132,6 +153,11 @@ class SqlJobWrites(SqlReader):
     def take_job(
         self, lease: Lease, kinds: Collection[str], skip: Collection[int] = ()
     ) -> Job | None:
+        """Lease the job of these kinds that has been due longest, or one whose holder died.
+
+        This counts as an attempt; a job whose holders died too often is parked instead. `skip`
+        are numbers of jobs to leave alone.
+        """
         values = {
             **_limits(lease.now),
             "kinds": as_json(kinds),
@@ -149,6 +175,7 @@ class SqlJobWrites(SqlReader):
         return self._leased(min(jobs, key=lambda job: (job.due_at, job.number)), lease)
 
     def take_named_job(self, lease: Lease, user: str, kind: str, key: str) -> Job | None:
+        """Lease one queued job, due or not; None if it is not queued."""
         names = {"user": user, "kind": kind, "key": key}
         jobs = _find(self.connection, f"{_NAMED} AND state = 'queued'{self._LOCKED}", names)
         return self._leased(jobs[0], lease) if jobs else None
@@ -158,19 +185,26 @@ class SqlJobWrites(SqlReader):
         return self._keep(job, state="running", attempt_count=job.attempt_count + 1, **held)
 
     def pass_stage(self, job: Job, stage: str, until: datetime) -> Job:
+        """Record that this transaction is the effect of a stage of a held job.
+
+        The lease now lasts until `until`, and the count of attempts starts again.
+        """
         return self._keep_held(job, stage=stage, leased_until=until, attempt_count=1, error=None)
 
     def finish_job(self, job: Job, at: datetime) -> Job:
+        """End a held job."""
         changes = {**_waiting(job.due_at), "state": "done", "finished_at": at}
         return self._keep_held(job, error=None, **changes)
 
     def fail_job(self, job: Job, error: str, retry_at: datetime | None) -> Job:
+        """Queue a held job again; park it without a moment or after too many attempts."""
         changes = _waiting(job.due_at if retry_at is None else retry_at)
         if retry_at is None or job.attempt_count >= PARK_AFTER_ATTEMPTS:
             changes["state"] = "parked"
         return self._keep_held(job, error=error, **changes)
 
     def postpone_job(self, job: Job, retry_at: datetime, why: str | None = None) -> Job:
+        """Queue a held job again without counting the attempt, e.g. when a budget is spent."""
         return self._keep_held(
             job,
             attempt_count=max(0, job.attempt_count - 1),
@@ -203,6 +237,7 @@ class SqlJobReads(SqlReader):
     _engine: SqlEngine
 
     def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
+        """Return jobs of a user or of all, in one state or in any, newest first."""
         conditions = [
             "TRUE",
             *([] if user is None else ["user = :user"]),
@@ -217,10 +252,12 @@ class SqlJobReads(SqlReader):
             )
 
     def job(self, user: str, kind: str, key: str) -> Job:
+        """Return one job; raise NotFound otherwise."""
         with self._reading(user) as connection:
             return _find_named(connection, user, kind, key)
 
     def job_counts(self, user: str | None = None) -> dict[JobState, int]:
+        """Return how many jobs of a user, or of all, are in each state."""
         if user is None:
             with self._engine.read_across() as connection:
                 counts = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
@@ -230,6 +267,7 @@ class SqlJobReads(SqlReader):
         return {state: counts.get(state, 0) for state in JOB_STATES}
 
     def oldest_due(self, now: datetime) -> datetime | None:
+        """Return the due time of the job that has waited longest; None without one."""
         with self._engine.read_across() as connection:
             (at,) = connection.execute(
                 f"SELECT min(due_at) FROM jobs WHERE ({_DUE}) OR ({_ABANDONED})",  # noqa: S608
@@ -238,6 +276,10 @@ class SqlJobReads(SqlReader):
         return None if at is None else min(_moment(at), now)
 
     def next_job_at(self, now: datetime, kinds: Collection[str]) -> datetime | None:
+        """Return when the next job of these kinds can be taken, not before `now`; None without one.
+
+        A running job can be taken when its lease ends.
+        """
         with self._engine.read_across() as connection:
             (at,) = connection.execute(_NEXT, {**_limits(now), "kinds": as_json(kinds)}).fetchone()
         return None if at is None else max(_moment(at), now)

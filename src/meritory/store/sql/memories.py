@@ -224,6 +224,7 @@ class SqlMemoryQueries(SqlReader):
     _find_nearest: Callable[[NeighbourProbe, int], list[Nearest]]
 
     def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
+        """Return for each vector the nearest live memories of exactly one scope, nearest first."""
         scope = self._one(
             probe.scope.user,
             """SELECT scope FROM scopes WHERE user = ?
@@ -261,12 +262,15 @@ class SqlMemoryQueries(SqlReader):
     # -- history --------------------------------------------------------------------------
 
     def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        """Return all changes of a memory, oldest first."""
         return self._entries(user, "memory_id = ? ORDER BY entry", memory_id)
 
     def operation(self, user: str, operation: str) -> list[HistoryEntry]:
+        """Return all changes of one operation, oldest first."""
         return self._entries(user, "operation = ? ORDER BY entry", operation)
 
     def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
+        """Return the latest merges that the scope may see and that were not split again."""
         with self._reading(scope.user) as connection:
             scopes = as_json(visible_scopes(connection, scope))
         return self._entries(
@@ -280,6 +284,10 @@ class SqlMemoryQueries(SqlReader):
         )
 
     def merges_of(self, user: str, limit: int, before: int | None = None) -> list[HistoryEntry]:
+        """Return the latest merges of a user in all scopes, also those split again.
+
+        `before` is the last entry of the page before.
+        """
         return self._entries(
             user,
             "action = 'merge' AND entry < ? ORDER BY entry DESC LIMIT ?",
@@ -288,6 +296,7 @@ class SqlMemoryQueries(SqlReader):
         )
 
     def merge_entry(self, user: str, entry: int) -> HistoryEntry:
+        """Return one merge by its history entry; raise NotFound otherwise."""
         entries = self._entries(user, "entry = ? AND action = 'merge'", entry)
         if not entries:
             raise NotFound(f"there is no merge {entry}", hint="`meritory merges` lists them")
@@ -319,6 +328,7 @@ class SqlMemoryReads(SqlMemoryQueries):
     """Memories by id, page, row or entity."""
 
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
+        """Return the live and valid memories of these rows that the scope may see."""
         with self._reading(scope.user) as connection:
             return MemoryRows(connection, self.damaged).sound_records(
                 f"""m.row IN (SELECT value FROM json_each(:rows))
@@ -332,6 +342,7 @@ class SqlMemoryReads(SqlMemoryQueries):
             )
 
     def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
+        """Return the undamaged memories with these ids, in any state, by id."""
         with self._reading(user) as connection:
             records = MemoryRows(connection, self.damaged).sound_records(
                 "m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))",
@@ -340,6 +351,11 @@ class SqlMemoryReads(SqlMemoryQueries):
         return {record.id: record for record in records.values()}
 
     def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
+        """Return the memory whose id starts with `prefix`.
+
+        Raise NotFound for none, InputError for several. A memory that `within` may not see does
+        not exist.
+        """
         select, scopes = f"{SELECT_RECORD} WHERE m.user = :user", "[]"
         if within is not None:
             select += " AND m.scope IN (SELECT value FROM json_each(:scopes))"
@@ -349,6 +365,7 @@ class SqlMemoryReads(SqlMemoryQueries):
         return decode_memory(self._by_prefix(select, user, prefix, unknown, scopes=scopes))
 
     def listing(self, listing: Listing) -> list[MemoryRecord]:
+        """Return a page of memories, newest first."""
         conditions = ["m.user = :user"]
         if not listing.everywhere:
             conditions.append("m.scope IN (SELECT value FROM json_each(:scopes))")
@@ -367,6 +384,7 @@ class SqlMemoryReads(SqlMemoryQueries):
             )
 
     def walk(self, user: str) -> Iterator[MemoryRecord]:
+        """Yield every undamaged memory of a user, in any state, oldest first."""
         last = 0
         # All row numbers at once: no index is by user and in order, and sorting the memories of
         # a user again for every page takes a hundred times as long. The loop ends when no memory
@@ -388,6 +406,7 @@ class SqlMemoryReads(SqlMemoryQueries):
     # -- entities -------------------------------------------------------------------------
 
     def describe(self, scope: Scope, key: str) -> EntityView:
+        """Return an entity with its aspects, live memories and dependencies, or raise NotFound."""
         # An entity that the scope cannot see gets the same reply as one that does not exist.
         unknown = NotFound(f"nothing is known about {key[:80]!r}")
         with self._reading(scope.user) as connection:
@@ -424,6 +443,7 @@ class SqlMemoryReads(SqlMemoryQueries):
         )
 
     def stated_attributes(self, user: str) -> dict[str, tuple[Attribute, ...]]:
+        """Return the stated attributes of memories, by memory id."""
         stated: dict[str, tuple[Attribute, ...]] = {}
         for memory_id, key, kind, name, aspect in self._all(
             user,
@@ -440,6 +460,7 @@ class SqlMemoryReads(SqlMemoryQueries):
         return stated
 
     def dependencies(self, user: str) -> list[tuple[Attribute, Attribute]]:
+        """Return every dependency between entities, in a fixed order."""
         rows = self._all(
             user,
             """SELECT a.key, a.kind, a.name, b.key, b.kind, b.name FROM dependencies d
@@ -455,6 +476,10 @@ class SqlMemoryReads(SqlMemoryQueries):
     def memories_about(
         self, scope: Scope, keys: Sequence[str], now: datetime, limit: int
     ) -> list[str]:
+        """Return ids of trusted, valid memories about entities or their dependencies.
+
+        The newest come first.
+        """
         with self._reading(scope.user) as connection:
             values = _parameters(connection, scope, keys, now)
             aspects = connection.execute(_ASPECTS, {**values, "aspects": ASPECT_LIMIT}).fetchall()
@@ -474,6 +499,7 @@ class SqlMemoryReads(SqlMemoryQueries):
             return [memory_id for (memory_id,) in ids]
 
     def required(self, scope: Scope, keys: Sequence[str], now: datetime) -> list[str]:
+        """Return ids of trusted, valid pins of the scope and of constraints on these entities."""
         with self._reading(scope.user) as connection:
             values = _parameters(connection, scope, keys, now)
             # Two statements: for one with OR, SQLite scans all memories.

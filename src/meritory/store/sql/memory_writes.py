@@ -43,12 +43,14 @@ class SqlMemoryWrites(SqlMemoryQueries):
     _embedders: dict[str, tuple[int, int] | None]
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
+        """Return the memory with exactly this id, in any state; raise NotFound otherwise."""
         records = self._memories("m.user = :user AND m.id = :id", user, memory_id)
         if not records:
             raise NotFound(f"no memory {memory_id[:40]!r}")
         return records[0]
 
     def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
+        """Return the memories that this one supersedes."""
         where = "m.user = :user AND m.superseded_by = :id ORDER BY m.row"
         return self._memories(where, user, memory_id)
 
@@ -58,6 +60,7 @@ class SqlMemoryWrites(SqlMemoryQueries):
         return MemoryRows(self.connection).records(where, {"user": user, "id": memory_id})
 
     def live_by_hash(self, scope: Scope, hashes: Sequence[str]) -> dict[str, MemoryRecord]:
+        """Return the live memories of exactly this scope with these content hashes."""
         rows = self.connection.execute(
             """SELECT content_hash, row FROM memories
                 WHERE user = ? AND scope = ? AND deleted_at IS NULL AND superseded_by IS NULL
@@ -69,12 +72,17 @@ class SqlMemoryWrites(SqlMemoryQueries):
         return {digest: records[row] for digest, row in rows if row in records}
 
     def has(self, user: str, memory_id: str) -> bool:
+        """Return whether a memory has this id."""
         found = self._one(
             user, "SELECT 1 FROM memories WHERE user = ? AND id = ?", (user, memory_id)
         )
         return found is not None
 
     def insert(self, memory: Indexed, change: MemoryChange | None) -> None:
+        """Store a new memory with its vectors, words, entities and first history entry.
+
+        Without a change there is no history entry: an import adds its own by `put_history`.
+        """
         record = memory.record
         (row,) = self.connection.execute(_INSERT, self._values(memory)).fetchone()
         self.connection.execute(COUNTERS.insert, {"row": row, **self._counters(record)})
@@ -84,6 +92,11 @@ class SqlMemoryWrites(SqlMemoryQueries):
             self._log(record, change)
 
     def update(self, memory: Indexed, change: MemoryChange | None) -> None:
+        """Replace a memory's fields, words, vectors and entities, and add a history entry.
+
+        Without new vectors the old ones stay if the text does. Without a change there is no
+        history entry.
+        """
         record = memory.record
         found = self._one(
             record.user,
@@ -144,6 +157,7 @@ class SqlMemoryWrites(SqlMemoryQueries):
     def put_vectors(
         self, embedder: str, vectors: Sequence[tuple[MemoryRecord, FloatArray]]
     ) -> None:
+        """Store vectors; skip memories whose text is no longer the one that was embedded."""
         known = self._embedder(embedder)
         if known is None:
             raise NotFound(f"no embedder {embedder!r} in this store")
@@ -165,6 +179,7 @@ class SqlMemoryWrites(SqlMemoryQueries):
                 )
 
     def purge(self, user: str, memory_id: str) -> None:
+        """Erase a memory, its history, vectors, words and entity links permanently."""
         if not self.has(user, memory_id):
             raise NotFound(f"no memory {memory_id[:40]!r}")
         purge.erase(self.connection, user, memory_id)
@@ -192,6 +207,7 @@ class SqlMemoryWrites(SqlMemoryQueries):
         self.put_dependencies(memory.record.user, memory.depends_on)
 
     def put_dependencies(self, user: str, pairs: Sequence[tuple[Attribute, Attribute]]) -> None:
+        """Record that the first entity of each pair depends on the second."""
         for subject, needed in pairs:
             self.connection.execute(
                 "INSERT INTO dependencies VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -213,10 +229,12 @@ class SqlMemoryWrites(SqlMemoryQueries):
         self.connection.execute(CHANGES.insert, values)
 
     def put_history(self, user: str, entries: Sequence[HistoryEntry]) -> None:
+        """Add history entries of an export."""
         values = [HISTORY.values(entry, user=user) for entry in entries]
         self.connection.executemany(HISTORY.insert, values)
 
     def mark_undone(self, user: str, entries: Sequence[int]) -> None:
+        """Mark history entries as undone; the next undo goes further back."""
         self.connection.executemany(
             "UPDATE memory_history SET undone = 1 WHERE user = ? AND entry = ?",
             [(user, entry) for entry in entries],

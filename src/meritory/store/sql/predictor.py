@@ -73,6 +73,7 @@ class SqlPredictorReads(SqlReader):
     """The predictor's records, for a store and for a transaction."""
 
     def comparisons(self, user: str, query: ComparisonQuery) -> list[Comparison]:
+        """Return the comparisons that match, latest first."""
         wanted = [_WINNERS[query.winner]] if query.winner else []
         names: dict[str, Any] = {"user": user, "limit": query.limit, "offset": query.offset}
         for value, name, condition in (
@@ -93,10 +94,15 @@ class SqlPredictorReads(SqlReader):
         return [_COMPARISONS.decode(row[:-1], session_key=row[-1]) for row in rows]
 
     def comparison(self, user: str, key: str) -> Comparison | None:
+        """Return the comparison of one session; None before there is one."""
         row = self._one(user, _SELECT_COMPARISON + " AND s.key = :key", {"user": user, "key": key})
         return None if row is None else _COMPARISONS.decode(row[:-1], session_key=row[-1])
 
     def record(self, user: str, scorer: str, limit: int) -> Margins:
+        """Return the gain of every alpha in the latest sessions that count, oldest first.
+
+        Only sessions that this scorer served: another one proves nothing for it.
+        """
         rows = self._all(
             user,
             """SELECT replay_ndcg, replay_log_rank FROM predictor_comparisons
@@ -116,6 +122,7 @@ class SqlPredictorReads(SqlReader):
         )
 
     def slices(self, user: str, limit: int) -> list[Slice]:
+        """Return the success rate of each project, those with the most sessions first."""
         slices: dict[str | None, Slice] = {}
         for project, won in self._all(
             user,
@@ -130,6 +137,7 @@ class SqlPredictorReads(SqlReader):
         return by_count[:limit]
 
     def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
+        """Return the success rate of each entity, those with the most sessions first."""
         rows = self._all(
             user,
             """WITH helped AS (
@@ -149,9 +157,11 @@ class SqlPredictorReads(SqlReader):
         return [EntitySlice(*row) for row in rows]
 
     def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
+        """Return the training runs, latest first."""
         return self._records(_RUNS, user, "user = ? ORDER BY run DESC LIMIT ?", (user, limit))
 
     def canary_count(self, user: str) -> int:
+        """Return how many sessions are kept out of training."""
         row = self._one(
             user,
             "SELECT count(*) FROM predictor_canary WHERE user = ? AND retired_at IS NULL",
@@ -160,10 +170,12 @@ class SqlPredictorReads(SqlReader):
         return int(row[0]) if row else 0
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
+        """Return the latest judged sessions that count, oldest first."""
         with self._reading(user) as connection:
             return taught_sessions(connection, user, feature_version, limit)
 
     def calibration(self, user: str, limit: int) -> list[Rated]:
+        """Return the calibration sample with the ratings of people, latest first."""
         rows = self._all(
             user,
             f"""SELECT {_CALIBRATION.selected("c")}, s.key FROM predictor_calibration c
@@ -180,15 +192,18 @@ class SqlPredictorWrites(SqlPredictorReads):
     connection: SqlConnection
 
     def put_comparison(self, user: str, comparison: Comparison) -> None:
+        """Store a comparison in place of an earlier one of its session."""
         self.connection.execute(
             _PUT_COMPARISON,
             _COMPARISONS.values(comparison, user=user, session_key=comparison.session_key),
         )
 
     def add_training_run(self, user: str, run: TrainingRun) -> None:
+        """Add to the log of training runs."""
         self.connection.execute(_RUNS.insert, _RUNS.values(run, user=user))
 
     def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
+        """Keep a session out of training; above the limit retire the oldest one."""
         names = {"user": user, "session_key": key, "at": moment_text(at), "limit": limit}
         self.connection.execute(
             """INSERT INTO predictor_canary
@@ -205,6 +220,7 @@ class SqlPredictorWrites(SqlPredictorReads):
         )
 
     def drop_canary(self, user: str, key: str) -> None:
+        """Remove a session that no longer counts from the canaries."""
         self.connection.execute(
             # A retired one was used for training and is never chosen again.
             f"DELETE FROM predictor_canary WHERE session = {_SESSION} AND retired_at IS NULL",  # noqa: S608
@@ -212,6 +228,7 @@ class SqlPredictorWrites(SqlPredictorReads):
         )
 
     def offer_calibration(self, user: str, items: Sequence[Rated]) -> None:
+        """Add memories to the calibration sample, once each."""
         self.connection.executemany(
             """INSERT INTO predictor_calibration
                 SELECT session, :memory_id, :user, :judge_label, :offered_at, NULL, NULL
@@ -221,6 +238,7 @@ class SqlPredictorWrites(SqlPredictorReads):
         )
 
     def rate_calibration(self, user: str, rated: Rated) -> None:
+        """Store the rating of a person; raise NotFound for a memory outside the sample."""
         done = self.connection.execute(
             "UPDATE predictor_calibration SET human_label = :human_label, rated_at = :rated_at"  # noqa: S608
             f" WHERE session = {_SESSION} AND memory_id = :memory_id AND user = :user",

@@ -7,7 +7,7 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Outcome, Scope
@@ -28,9 +28,9 @@ from meritory.domain.quality import (
     WeekOutcome,
 )
 from meritory.domain.world import moment_text
-from meritory.store.contract.feedback import R
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment
 
+R = TypeVar("R", bound=Carried)
 # The weekly counts read at most this many changes.
 OUTCOME_ENTRIES = 20_000
 _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
@@ -102,6 +102,7 @@ class SqlQualityReads(SqlReader):
     """Refusals, counts and audits, for a store and for a transaction."""
 
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
+        """Return the refusals that were not restored, latest first."""
         return self._records(
             _REFUSALS,
             user,
@@ -111,6 +112,10 @@ class SqlQualityReads(SqlReader):
         )
 
     def refusal(self, user: str, prefix: str) -> Refusal:
+        """Return the refusal whose id starts with `prefix`.
+
+        Raise NotFound for none, InputError for several.
+        """
         unknown = NotFound(
             f"no refusal has an id that starts with {prefix[:40]!r}",
             hint="`meritory extraction` lists the ids; their first characters (4 or more) are"
@@ -120,6 +125,7 @@ class SqlQualityReads(SqlReader):
         return _REFUSALS.decode(self._by_prefix(select, user, prefix, unknown))
 
     def retrievals(self, user: str, memory_ids: Sequence[str]) -> dict[str, Retrieval]:
+        """Return the retrieval counts of memories, by memory id."""
         rows = self._all(
             user,
             """SELECT m.id, r.count, r.last_at FROM memories m JOIN retrievals r ON r.row = m.row
@@ -129,11 +135,13 @@ class SqlQualityReads(SqlReader):
         return {memory_id: Retrieval(count, moment(at)) for memory_id, count, at in rows}
 
     def merge_audits(self, user: str) -> dict[int, MergeVerdict]:
+        """Return the verdicts of people on merges, by history entry."""
         return dict(
             self._all(user, "SELECT entry, verdict FROM merge_audits WHERE user = ?", (user,))
         )
 
     def session_counts(self, user: str, since: datetime) -> dict[Scope, int]:
+        """Return how many sessions began in each scope since a moment."""
         rows = self._all(
             user,
             """SELECT agent, project, count(*) FROM sessions
@@ -143,6 +151,7 @@ class SqlQualityReads(SqlReader):
         return {Scope(user, agent, project): count for agent, project, count in rows}
 
     def expirable(self, user: str, what: Keepsake, before: datetime) -> int:
+        """Return how many rows an `expire` without limit would erase."""
         table, _, old = _OLD[what]
         ((count,),) = self._all(
             user,
@@ -152,6 +161,7 @@ class SqlQualityReads(SqlReader):
         return int(count)
 
     def gate_outcomes(self, user: str, since: datetime) -> list[WeekOutcome]:
+        """Return the outcomes of writes per week, from the latest history entries."""
         values = {"user": user, "since": moment_text(since), "entries": OUTCOME_ENTRIES}
         weeks: Counter[tuple[str, Outcome]] = Counter()
         for day, outcome, count in self._all(user, _OUTCOMES, values):
@@ -160,6 +170,7 @@ class SqlQualityReads(SqlReader):
         return [WeekOutcome(*key, count) for key, count in weeks.items()]
 
     def shown_lately(self, user: str, session_limit: int) -> ShownLately:
+        """Return the memories that the latest sessions were shown."""
         values = {"user": user, "limit": session_limit}
         with self._reading(user) as connection:
             sessions, turns = connection.execute(_TURNS, values).fetchone()
@@ -181,6 +192,7 @@ class SqlQualityReads(SqlReader):
         return ShownLately(sessions, turns, figures)
 
     def carried(self, user: str, kind: type[R]) -> list[R]:
+        """Return all export rows of one kind, in a fixed order."""
         table, key = _EXTRA_TABLES[kind]
         return self._records(table, user, f"user = ? ORDER BY {key}", (user,))
 
@@ -191,17 +203,20 @@ class SqlQualityWrites(SqlQualityReads):
     connection: SqlConnection
 
     def put_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Store refusals in place of those with their ids."""
         self.connection.executemany(
             _REFUSALS.upsert("user", "id"), [_REFUSALS.values(refusal) for refusal in refusals]
         )
 
     def mark_restored(self, user: str, refusal_id: str, memory_id: str) -> None:
+        """Record the memory that was made from a refusal."""
         self.connection.execute(
             "UPDATE refusals SET memory_id = ? WHERE user = ? AND id = ?",
             (memory_id, user, refusal_id),
         )
 
     def add_retrievals(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        """Add to the retrieval counts of memories; ignore unknown ids."""
         # A cross join keeps its order in SQLite: counts first, each memory by its id. Otherwise
         # SQLite would scan all memories of the user for every count.
         self.connection.execute(
@@ -216,6 +231,7 @@ class SqlQualityWrites(SqlQualityReads):
         )
 
     def put_merge_audit(self, user: str, entry: int, verdict: MergeVerdict, at: datetime) -> None:
+        """Store the verdict of a person on a merge in place of the former one."""
         self.connection.execute(
             """INSERT INTO merge_audits VALUES (?, ?, ?, ?) ON CONFLICT (user, entry)
                 DO UPDATE SET at = excluded.at, verdict = excluded.verdict""",
@@ -223,6 +239,7 @@ class SqlQualityWrites(SqlQualityReads):
         )
 
     def expire(self, user: str, what: Keepsake, before: datetime, limit: int) -> int:
+        """Erase up to `limit` older rows, oldest first, and return their number."""
         table, key, old = _OLD[what]
         chosen = (
             f"user = :user AND {key} IN (SELECT {key} FROM {table}"  # noqa: S608
@@ -238,6 +255,7 @@ class SqlQualityWrites(SqlQualityReads):
         return self.connection.execute(statement, values).rowcount
 
     def carry(self, user: str, rows: Sequence[Carried]) -> None:
+        """Insert export rows; rows that exist stay unchanged."""
         for row in rows:
             table, key = _EXTRA_TABLES[type(row)]
             self.connection.execute(

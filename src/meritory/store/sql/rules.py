@@ -75,6 +75,7 @@ class SqlRuleReads(SqlReader):
     """Actions, rules and constraints, for a store and for a transaction."""
 
     def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
+        """Return recorded actions, latest first."""
         given = {name: getattr(query, name) for name in _QUERY}
         values: dict[str, Any] = {
             name: moment_text(value) if isinstance(value, datetime) else value
@@ -90,6 +91,7 @@ class SqlRuleReads(SqlReader):
         )
 
     def rules(self, user: str, states: Collection[State]) -> list[Rule]:
+        """Return the rules in these states, latest first."""
         rows = self._all(
             user,
             f"{_RULES.select} WHERE user = :user"  # noqa: S608 - our names
@@ -99,16 +101,22 @@ class SqlRuleReads(SqlReader):
         return [_decode_rule(row) for row in rows]
 
     def rule(self, user: str, prefix: str) -> Rule:
+        """Return the rule whose id starts with `prefix`.
+
+        Raise NotFound for none, InputError for several.
+        """
         unknown = NotFound(f"no rule {prefix[:40]!r}", hint="`meritory rules` lists them")
         return _decode_rule(
             self._by_prefix(f"{_RULES.select} WHERE user = :user", user, prefix, unknown)
         )
 
     def rule_events(self, user: str, rule_id: str, limit: int) -> list[RuleEvent]:
+        """Return the events of a rule, latest first."""
         where = "user = ? AND rule_id = ? ORDER BY event DESC LIMIT ?"
         return self._records(_EVENTS, user, where, (user, rule_id, limit))
 
     def session_constraints(self, user: str, session_key: str) -> list[SessionConstraint]:
+        """Return the constraints of a session that are not lifted."""
         where = "user = ? AND session_key = ? AND lifted_at IS NULL ORDER BY kind, argument"
         return self._records(_CONSTRAINTS, user, where, (user, session_key))
 
@@ -119,6 +127,7 @@ class SqlRuleWrites(SqlRuleReads):
     connection: SqlConnection
 
     def add_action(self, user: str, action: RecordedAction) -> int:
+        """Store an action and return its number."""
         # Read to the end: otherwise the statement would still be running at the commit.
         ((number,),) = self.connection.execute(
             f"{ACTIONS.insert} RETURNING action", ACTIONS.values(action, user=user)
@@ -128,6 +137,7 @@ class SqlRuleWrites(SqlRuleReads):
         return int(number)
 
     def add_action_reports(self, user: str, reports: Sequence[ActionReport]) -> None:
+        """Record which actions a report is about; a second record of one changes nothing."""
         for report in reports:
             added = self.connection.execute(
                 f"{ACTION_REPORTS.insert} ON CONFLICT DO NOTHING",
@@ -141,19 +151,23 @@ class SqlRuleWrites(SqlRuleReads):
                 )
 
     def put_rule(self, user: str, rule: Rule, event: RuleEvent | None = None) -> None:
+        """Store a rule in place of the one with its id, and an event."""
         self.connection.execute(_RULES.upsert("user", "id"), _RULES.values(rule, user=user))
         if event is not None:
             self.add_rule_event(user, event)
 
     def add_rule_event(self, user: str, event: RuleEvent) -> None:
+        """Store an event of a rule."""
         self.connection.execute(_EVENTS.insert, _EVENTS.values(event, user=user))
 
     def mark_rule_event_undone(self, user: str, number: int) -> None:
+        """Mark an event as undone."""
         self.connection.execute(
             "UPDATE rule_events SET is_undone = 1 WHERE user = ? AND event = ?", (user, number)
         )
 
     def put_session_constraint(self, user: str, constraint: SessionConstraint) -> bool:
+        """Store a constraint, or restore a lifted one; return False if it was in force."""
         key = ("user", "session_key", "kind", "argument")
         put = self.connection.execute(
             f"{_CONSTRAINTS.upsert(*key)} WHERE session_constraints.lifted_at IS NOT NULL",
@@ -164,6 +178,7 @@ class SqlRuleWrites(SqlRuleReads):
     def lift_session_constraints(
         self, user: str, session_key: str, kinds: Collection[str], at: datetime
     ) -> int:
+        """Lift the constraints of these kinds and return their number."""
         lifted = self.connection.execute(
             """UPDATE session_constraints SET lifted_at = ? WHERE user = ? AND session_key = ?
                 AND lifted_at IS NULL AND kind IN (SELECT value FROM json_each(?))""",

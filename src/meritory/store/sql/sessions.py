@@ -113,12 +113,14 @@ class SqlOneSession(SqlReader):
     """One session, for a store and for a transaction."""
 
     def session(self, user: str, key: str) -> SessionRecord:
+        """Return one session; raise NotFound if it was never started."""
         session = self.find_session(user, key)
         if session is None:
             raise no_session(key)
         return session
 
     def find_session(self, user: str, key: str) -> SessionRecord | None:
+        """Return one session, None if it was never started."""
         return self._record(SESSIONS, user, "user = ? AND key = ?", (user, key))
 
     def _session_column(self, user: str, key: str, column: str) -> Any:
@@ -138,6 +140,7 @@ class SqlSessionWrites(SqlOneSession):
     connection: SqlConnection
 
     def log_events(self, user: str, events: Sequence[Event]) -> None:
+        """Add to the timeline; drop the oldest entries above the limit."""
         if not events:
             return
         rows = [EVENTS.values(event, user=user) for event in events]
@@ -148,17 +151,20 @@ class SqlSessionWrites(SqlOneSession):
         )
 
     def add_spending(self, user: str, spending: Spending) -> None:
+        """Record the cost of a call of a language model."""
         self.connection.execute(_SPENDING.insert, _SPENDING.values(spending, user=user))
 
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(self, session: SessionRecord) -> bool:
+        """Store a new session; return False and change nothing if it exists."""
         added = self.connection.execute(
             f"{SESSIONS.insert} ON CONFLICT (user, key) DO NOTHING", SESSIONS.values(session)
         )
         return added.rowcount == 1
 
     def update_session(self, session: SessionRecord) -> None:
+        """Replace all fields of a session but its user and key."""
         updated = self.connection.execute(SESSIONS.update("user", "key"), SESSIONS.values(session))
         if updated.rowcount != 1:
             raise no_session(session.key)
@@ -169,6 +175,10 @@ class SqlSessionWrites(SqlOneSession):
     # -- candidates and injections --------------------------------------------------------
 
     def put_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
+        """Store a ranking in place of an earlier one.
+
+        Hits, ratings, labels, injections and explorations stay.
+        """
         session = self._session(user, key)
         # There is one ranking: a candidate of an earlier one that is not in this one has no rank.
         self.connection.execute(
@@ -179,6 +189,7 @@ class SqlSessionWrites(SqlOneSession):
         self._write_candidates(_PUT_CANDIDATE, session, candidates)
 
     def add_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
+        """Store the candidates that are not stored yet; leave the others unchanged."""
         self._write_candidates(_ADD_CANDIDATE, self._session(user, key), candidates)
 
     def _write_candidates(
@@ -190,6 +201,7 @@ class SqlSessionWrites(SqlOneSession):
         self.connection.executemany(statement, rows)
 
     def put_injection(self, user: str, key: str, injection: Injection) -> None:
+        """Store an injection and count it as usage of its memories."""
         session = self._session(user, key)
         values = _INJECTIONS.values(injection, session=session)
         self.connection.execute(_INJECTIONS.insert, values)
@@ -207,6 +219,7 @@ class SqlSessionWrites(SqlOneSession):
         self.add_usage(user, {shown: 1 for _, shown in injection.memories}, injection.at)
 
     def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        """Count injections of memories; this is not a change of the memory."""
         self.connection.executemany(
             """UPDATE memory_stats SET access_count = access_count + ?, last_accessed = ?
                 WHERE row = (SELECT row FROM memories WHERE user = ? AND id = ?)""",
@@ -214,15 +227,18 @@ class SqlSessionWrites(SqlOneSession):
         )
 
     def add_hits(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        """Count full-text hits; add a memory outside the candidates as `fts_only`."""
         session = self._session(user, key)
         self.connection.executemany(
             _PUT_HIT, [(session, memory_id, _FTS_ONLY_RANK) for memory_id in memory_ids]
         )
 
     def restore_context(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        """Record that these memories are in the agent's context again."""
         self._flag(user, key, "in_context", memory_ids)
 
     def mark_harmful(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        """Keep memories out of the further injections of this session."""
         self._flag(user, key, "is_harmful", memory_ids)
 
     def _flag(self, user: str, key: str, column: str, memory_ids: Sequence[str]) -> None:
@@ -233,6 +249,7 @@ class SqlSessionWrites(SqlOneSession):
         )
 
     def clear_context(self, user: str, key: str) -> None:
+        """Record that the agent's context is empty: every memory may be shown again."""
         self.connection.execute(
             "UPDATE session_memories SET in_context = 0 WHERE session = ?",
             (self._session(user, key),),
@@ -241,6 +258,7 @@ class SqlSessionWrites(SqlOneSession):
     # -- ratings and transcripts ----------------------------------------------------------
 
     def add_ratings(self, user: str, key: str, ratings: Sequence[Rating]) -> None:
+        """Store ratings and update mean and count: one per turn, the strongest channel's."""
         session = self._session(user, key)
         self.connection.executemany(
             _RATINGS.insert, [_RATINGS.values(rating, session=session) for rating in ratings]
@@ -265,13 +283,16 @@ class SqlSessionWrites(SqlOneSession):
             )
 
     def put_transcript(self, user: str, key: str, turns: Sequence[Turn]) -> None:
+        """Store the transcript of a session."""
         text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
         self._set(user, key, "transcript", text)
 
     def put_digest(self, user: str, key: str, data: bytes) -> None:
+        """Store the encoded digest of a session in place of an earlier one."""
         self._set(user, key, "digest", data)
 
     def put_used(self, user: str, key: str, used: Mapping[str, float]) -> None:
+        """Store the usefulness that a program reported."""
         self._set(user, key, "used", json.dumps(dict(used)))
 
     def _set(self, user: str, key: str, column: str, value: str | bytes) -> None:
@@ -285,6 +306,7 @@ class SqlSessionWrites(SqlOneSession):
     def put_verdict(
         self, user: str, key: str, score: SessionScore, judged: Sequence[Judged]
     ) -> None:
+        """Store the verdict of the judge in place of an earlier one."""
         session = self._session(user, key)
         self.connection.execute(_SCORES.upsert("session"), _SCORES.values(score, session=session))
         self.connection.execute(
@@ -304,6 +326,10 @@ class SqlSessionWrites(SqlOneSession):
     def put_labels(
         self, user: str, key: str, labels: Sequence[Labelled], uses: Mapping[str, float]
     ) -> None:
+        """Store labels and the gain of each memory that helped, in place of earlier ones.
+
+        The verdict is updated with the number of injected memories that helped.
+        """
         session = self._session(user, key)
         self.connection.executemany(
             """UPDATE session_memories SET label = ?, label_parts = ?
@@ -339,6 +365,7 @@ class SqlSessionWrites(SqlOneSession):
         return int(number)
 
     def set_usefulness(self, user: str, usefulness: Mapping[str, float]) -> None:
+        """Set the usefulness of memories."""
         self.connection.executemany(
             """UPDATE memory_stats SET usefulness = ?
                 WHERE row = (SELECT row FROM memories WHERE user = ? AND id = ?)""",
@@ -358,6 +385,7 @@ class SqlSessionReads(SqlOneSession):
     # -- sessions -------------------------------------------------------------------------
 
     def session_of_code(self, user: str, code: str) -> SessionRecord:
+        """Return the session of the injection with this code; raise NotFound otherwise."""
         # Starts at the latest injection, which is almost always the right one: no index needed.
         row = self._one(
             user,
@@ -372,6 +400,7 @@ class SqlSessionReads(SqlOneSession):
     def sessions(
         self, user: str, limit: int, *, project: str | None = None, before: str | None = None
     ) -> list[SessionRecord]:
+        """Return sessions, latest first; `before` is the last key of the page before."""
         return self._records(
             SESSIONS,
             user,
@@ -383,6 +412,7 @@ class SqlSessionReads(SqlOneSession):
         )
 
     def previous_session(self, scope: Scope, before: datetime) -> SessionRecord | None:
+        """Return the last session of exactly this scope with a summary that began before."""
         return self._record(
             SESSIONS,
             scope.user,
@@ -392,6 +422,7 @@ class SqlSessionReads(SqlOneSession):
         )
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
+        """Return every candidate of a session by rank."""
         rows = self._all(
             user,
             f"{_SELECT_CANDIDATES} WHERE {_OF_SESSION} ORDER BY rank = 0, rank, memory_id",
@@ -403,31 +434,39 @@ class SqlSessionReads(SqlOneSession):
         ]
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
+        """Return the memories that a session was shown, by handle."""
         where = f"{_OF_SESSION} AND handle IS NOT NULL ORDER BY CAST(substr(handle, 2) AS INTEGER)"
         return self._records(_SHOWN, user, where, (user, key))
 
     def injections(self, user: str, key: str) -> list[Injection]:
+        """Return all injections of a session in order, without their memories."""
         return self._records(_INJECTIONS, user, f"{_OF_SESSION} ORDER BY number", (user, key))
 
     def ratings(self, user: str, key: str) -> list[Rating]:
+        """Return every rating of a session, oldest first."""
         return self._records(_RATINGS, user, f"{_OF_SESSION} ORDER BY event", (user, key))
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
+        """Return the transcript of a session; empty if there is none."""
         text = self._session_column(user, key, "transcript")
         return tuple(Turn(role, said) for role, said in json.loads(text)) if text else ()
 
     def digest(self, user: str, key: str) -> bytes | None:
+        """Return the encoded digest of a session; None if there is none."""
         blob = self._session_column(user, key, "digest")
         return None if blob is None else bytes(blob)
 
     def used(self, user: str, key: str) -> dict[str, float] | None:
+        """Return the usefulness that a program reported; None if it reported nothing."""
         text = self._session_column(user, key, "used")
         return None if text is None else dict(json.loads(text))
 
     def session_score(self, user: str, key: str) -> SessionScore | None:
+        """Return the verdict of the judge; None before there is one."""
         return self._record(_SCORES, user, _OF_SESSION, (user, key))
 
     def sessions_shown(self, user: str, memory_id: str, since: datetime) -> list[str]:
+        """Return keys of ended sessions that were first shown a memory since a moment."""
         rows = self._all(
             user,
             """SELECT s.key FROM session_memories c JOIN sessions s ON s.session = c.session
@@ -442,6 +481,7 @@ class SqlSessionReads(SqlOneSession):
     # -- learning -------------------------------------------------------------------------
 
     def past(self, scope: Scope, embedder: str | None) -> tuple[UsedSessions, int]:
+        """Return which memories helped in which sessions, and the number of this project."""
         with self._reading(scope.user) as connection, self._history_lock:
             history = self._histories.setdefault(scope.user, UsageHistory(scope.user))
             past = history.caught_up(connection, embedder)
@@ -450,10 +490,12 @@ class SqlSessionReads(SqlOneSession):
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
+        """Return the vectors of memories in any state, by id; leave out those without one."""
         with self._reading(user) as connection:
             return stored_vectors(connection, user, embedder, memory_ids)
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
+        """Return the evidence of the latest labelled sessions by memory, oldest first."""
         proofs: dict[str, list[Proof]] = {}
         for memory_id in memory_ids:
             rows = self._all(
@@ -478,6 +520,7 @@ class SqlSessionReads(SqlOneSession):
         return proofs
 
     def judged_counts(self, user: str) -> tuple[int, int]:
+        """Return how many judged sessions count, and how many do not; cached."""
         learned = self._last_lesson(user)
         cached = self._judged.get(user)
         if cached is None or cached[0] != learned:
@@ -506,6 +549,7 @@ class SqlSessionReads(SqlOneSession):
         memory_id: str | None = None,
         request_id: str | None = None,
     ) -> list[Event]:
+        """Return the timeline of a session, a memory or a request, oldest first."""
         given = {"session_key": session_key, "request_id": request_id, "memory_id": memory_id}
         column = next((name for name, value in given.items() if value is not None), "memory_id")
         where = f"user = ? AND {column} = ? ORDER BY event DESC LIMIT ?"
@@ -513,10 +557,12 @@ class SqlSessionReads(SqlOneSession):
         return self._records(EVENTS, user, where, values)[::-1]
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
+        """Return the calls of language models since a moment, oldest first."""
         where = "user = ? AND at >= ? ORDER BY at, spend"
         return self._records(_SPENDING, user, where, (user, moment_text(since)))
 
     def session_totals(self, user: str) -> dict[str, int]:
+        """Return counts of sessions by state, of judged and excluded ones, and of ratings."""
         totals = {
             f"sessions.{state}": count
             for state, count in self._all(
@@ -537,6 +583,7 @@ class SqlSessionReads(SqlOneSession):
         return totals
 
     def harnesses(self, user: str) -> list[tuple[str, int, datetime]]:
+        """Return every harness with its number of sessions and the start of the last one."""
         rows = self._all(
             user,
             """SELECT harness, count(*), max(started_at) FROM sessions

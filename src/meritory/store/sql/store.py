@@ -35,18 +35,25 @@ _CONSENTS = RecordTable("consents", Consent, owner=("user",))
 
 
 class SqlUserReads(SqlReader):
-    """Tokens, consent and the predictor's state of a user, for a store and for a transaction."""
+    """Tokens, consent and the predictor's state of a user, for a store and for a transaction.
+
+    A token has the hash of its secret; the secret itself is shown once, when it is made.
+    """
 
     def access_token(self, user: str, token_id: str) -> AccessToken | None:
+        """Return the token of a user with exactly this id, valid or not."""
         return self._record(_TOKENS, user, "user = ? AND id = ?", (user, token_id))
 
     def access_tokens(self, user: str) -> Sequence[AccessToken]:
+        """Return all tokens of a user, valid or not, oldest first."""
         return self._records(_TOKENS, user, "user = ? ORDER BY created_at, id", (user,))
 
     def consent(self, user: str) -> Consent | None:
+        """Return the consent of a user; None before the first start."""
         return self._record(_CONSENTS, user, "user = ?", (user,))
 
     def predictor_state(self, user: str) -> str | None:
+        """Return the encoded state; None before it was set."""
         row = self._one(user, "SELECT state FROM predictor_state WHERE user = ?", (user,))
         return None if row is None else str(row[0])
 
@@ -58,6 +65,7 @@ class SqlUserReads(SqlReader):
         return bytes.fromhex(row[0])
 
     def secret(self) -> bytes:
+        """Return the store's secret, from which the codes of injections are made."""
         return self._secret
 
 
@@ -67,9 +75,11 @@ class SqlUserWrites(SqlUserReads):
     connection: SqlConnection
 
     def put_access_token(self, token: AccessToken) -> None:
+        """Store a token in place of the one with its id."""
         self.connection.execute(_TOKENS.upsert("user", "id"), _TOKENS.values(token))
 
     def note_access(self, user: str, token_id: str, at: datetime) -> None:
+        """Record the use of a token, unless a later use is recorded."""
         self.connection.execute(
             """UPDATE access_tokens SET last_used_at = :at WHERE user = :user AND id = :id
                 AND (last_used_at IS NULL OR last_used_at < :at)""",
@@ -77,9 +87,11 @@ class SqlUserWrites(SqlUserReads):
         )
 
     def put_consent(self, user: str, consent: Consent) -> None:
+        """Store the consent of a user in place of the former one."""
         self.connection.execute(_CONSENTS.upsert("user"), _CONSENTS.values(consent, user=user))
 
     def set_predictor_state(self, user: str, state: str) -> None:
+        """Store the state in place of the former one."""
         self.connection.execute(
             """INSERT INTO predictor_state VALUES (?, ?)
                 ON CONFLICT (user) DO UPDATE SET state = excluded.state""",
@@ -110,17 +122,21 @@ class SqlStore(
         return self._engine.read_across() if user is None else self._engine.read(user)
 
     def damaged_count(self) -> int:
+        """Return how many rows were read that do not match their hash."""
         return len(self.damaged)
 
     def users(self) -> list[str]:
+        """Return every user with a memory."""
         with self._engine.read_across() as connection:
             rows = connection.execute("SELECT DISTINCT user FROM memories ORDER BY user")
             return [user for (user,) in rows]
 
     def counters(self, user: str) -> dict[str, int]:
+        """Return all named counters of a user."""
         return dict(self._all(user, "SELECT name, value FROM counters WHERE user = ?", (user,)))
 
     def import_progress(self, user: str, digest: str) -> int:
+        """Return how many lines of the file with this digest were imported."""
         row = self._one(
             user, "SELECT line_count FROM imports WHERE user = ? AND digest = ?", (user, digest)
         )
@@ -129,14 +145,17 @@ class SqlStore(
     # -- embedders ------------------------------------------------------------------------
 
     def register_embedder(self, embedder: EmbedderInfo) -> None:
+        """Add an embedder; in a store without memories it also becomes the serving one."""
         if self.serving_embedder() != embedder:
             self._engine.write_across(lambda connection: _register(connection, embedder))
 
     def serving_embedder(self) -> EmbedderInfo | None:
+        """Return the embedder whose vectors are complete and answer searches."""
         with self._engine.read_across() as connection:
             return _serving(connection)
 
     def embedding_state(self, embedder: str) -> EmbeddingState:
+        """Return how many memories of all users have a vector of this embedder."""
         with self._engine.read_across() as connection:
             (embedded,) = connection.execute(
                 "SELECT count(*) FROM memory_vectors WHERE embedder ="
@@ -177,6 +196,7 @@ class SqlTransaction(
         return nullcontext(self.connection)
 
     def count(self, user: str, name: str, amount: int = 1) -> None:
+        """Add to a named counter."""
         self.connection.execute(
             """INSERT INTO counters VALUES (?, ?, ?)
                 ON CONFLICT (user, name) DO UPDATE SET value = counters.value + excluded.value""",
@@ -184,6 +204,7 @@ class SqlTransaction(
         )
 
     def set_import_progress(self, user: str, digest: str, line_count: int, at: datetime) -> None:
+        """Record how many lines of a file were imported."""
         self.connection.execute(
             """INSERT INTO imports VALUES (?, ?, ?, ?) ON CONFLICT (user, digest)
                 DO UPDATE SET line_count = excluded.line_count, at = excluded.at""",

@@ -24,14 +24,14 @@ from meritory.store.contract.memories import (
     SearchPool,
     Trait,
 )
-from meritory.store.contract.store import Transaction
+from meritory.store.contract.store import Store, Transaction
 from meritory.store.search import search
 from meritory.store.search.cache import Traits
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MemoryRows, visible_scopes
-from meritory.store.sql.store import SqlStore, SqlTransaction, set_serving
+from meritory.store.sql.store import set_serving
 from meritory.store.sqlite import backup, fulltext
 from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
 from meritory.store.sqlite.fulltext import Stemmer
@@ -45,7 +45,7 @@ _LACKING = """SELECT t.row FROM memory_stats t
             (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """The storage contract on one SQLite file."""
 
     _engine: SqliteEngine
@@ -72,7 +72,7 @@ class SqliteStore(SqlStore):
 
     def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
         return self._engine.write(
-            lambda connection: work(SqlTransaction(connection, self._find_nearest, self.damaged))
+            lambda connection: work(Transaction(connection, self._find_nearest, self.damaged))
         )
 
     def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
