@@ -22,6 +22,7 @@ class Session:
     ) -> None:
         self._backend = backend
         self._key = request.key
+        self._request_id = request.request_id
         self._served = served
         self._scope = served.scope or request.scope
         self._memories = list(served.memories)
@@ -68,7 +69,9 @@ class Session:
         from meritory.engine import pipeline
         from meritory.engine.sessions.prompt import PromptRequest
 
-        request = PromptRequest(self._key, self._scope, text, feedback=feedback)
+        request = PromptRequest(
+            self._key, self._scope, text, feedback=feedback, request_id=self._request_id
+        )
         return self._note(pipeline.prompt(self._backend.services, request))
 
     def _note(self, served: Served) -> Served:
@@ -110,7 +113,14 @@ class Session:
         from meritory.engine.sessions.end import EndRequest
 
         is_known = used is not None
-        request = EndRequest(self._key, self._scope.user, transcript, used, learns_at_once=is_known)
+        request = EndRequest(
+            self._key,
+            self._scope.user,
+            transcript,
+            used,
+            request_id=self._request_id,
+            learns_at_once=is_known,
+        )
         pipeline.end(self._backend.services, request)
         self._backend.session_ended(self._key, is_known)
 

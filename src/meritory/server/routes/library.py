@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from meritory.api.embedded import EmbeddedBackend
+from meritory.api.session import Session
 from meritory.domain.codec import ErrorReply, Greeting, WrittenReply
-from meritory.domain.errors import InputError, MeritoryError
-from meritory.engine import pipeline
+from meritory.domain.errors import InputError
 from meritory.engine.memories.validate import checked_name
-from meritory.engine.sessions import end, prompt, ratings
+from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.packing import Served
-from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.server.problems import Forbidden, Overloaded
 from meritory.server.table import Access, Call, Handler, Reach, Route, Scoped
 
@@ -66,18 +66,12 @@ def scope(call: Call) -> Greeting:
 
 def remember_many(call: Call) -> list[WrittenReply]:
     """Store many texts."""
-    results = _run(call.open(_engine(call)).remember_many, call.body.arguments)
     replies = []
-    for result in results:
-        error = result.error
-        fault = None
-        if isinstance(error, MeritoryError):
-            fault = ErrorReply(error.code, error.status, error.message, error.hint)
-        replies.append(
-            WrittenReply(
-                result.outcome, result.memory, result.reason, result.other_id, result.cosine, fault
-            )
-        )
+    for result in _run(call.open(_engine(call)).remember_many, call.body.arguments):
+        values = {field.name: getattr(result, field.name) for field in fields(result)}
+        if (error := result.error) is not None:
+            values["error"] = ErrorReply(error.code, error.status, error.message, error.hint)
+        replies.append(WrittenReply(**values))
     return replies
 
 
@@ -149,75 +143,20 @@ def session_start(call: Call) -> Served:
     )
 
 
-def session_prompt(call: Call) -> Served:
-    """Return the memories that a prompt calls for."""
-    engine, key, arguments = _running(call)
+def _session(name: str) -> Handler:
+    """Return the handler that calls a method of a running session."""
 
-    def verb(text: str, feedback: object = None) -> Served:
-        request = prompt.PromptRequest(
-            key, engine.scope, text, feedback=feedback, request_id=call.request_id
-        )
-        return pipeline.prompt(engine.services, request)
+    def run(call: Call) -> object:
+        arguments, engine = dict(call.body.arguments), _engine(call)
+        key = str(checked_name("session key", arguments.pop("key", None)))
+        call.grant.require_session(engine.services, key)
+        _text(f"a {name}", arguments.get("text", ""))
+        request = StartRequest(key, engine.scope, request_id=call.request_id)
+        session = Session(engine, request, Served(key, "", None, (), ""))
+        return _run(getattr(session, name), arguments)
 
-    served: Served = _run(verb, arguments)
-    return served
-
-
-def session_reply(call: Call) -> RatingsTaken:
-    """Take the ratings at the end of a reply."""
-    engine, key, arguments = _running(call)
-
-    def verb(text: str) -> RatingsTaken:
-        reply = ratings.ReplyCall(engine.scope.user, key, _text("a reply", text))
-        return ratings.stop(engine.services, reply)
-
-    result: RatingsTaken = _run(verb, arguments)
-    return result
-
-
-def session_rate(call: Call) -> RatingsTaken:
-    """Take ratings from a program."""
-    engine, key, arguments = _running(call)
-
-    def verb(scores: object) -> RatingsTaken:
-        rated = ratings.RatingCall(engine.scope.user, key, scores, "program")
-        return ratings.rate(engine.services, rated)
-
-    result: RatingsTaken = _run(verb, arguments)
-    return result
-
-
-def session_compact(call: Call) -> None:
-    """Mark the agent's context as empty."""
-    engine, key, _ = _running(call)
-    end.compact(engine.services, end.EndRequest(key, engine.scope.user))
-
-
-def session_end(call: Call) -> None:
-    """End a session, and learn at once if the program says which memories helped."""
-    engine, key, arguments = _running(call)
-
-    def verb(transcript: object = None, used: Any = None) -> None:
-        request = end.EndRequest(
-            key,
-            engine.scope.user,
-            transcript,
-            used,
-            request_id=call.request_id,
-            learns_at_once=used is not None,
-        )
-        pipeline.end(engine.services, request)
-        engine.session_ended(key, used is not None)
-
-    _run(verb, arguments)
-
-
-def _running(call: Call) -> tuple[EmbeddedBackend, str, dict[str, Any]]:
-    """Return the engine, the session's key and the other arguments."""
-    arguments, engine = dict(call.body.arguments), _engine(call)
-    key = str(checked_name("session key", arguments.pop("key", None)))
-    call.grant.require_session(engine.services, key)
-    return engine, key, arguments
+    run.__name__ = f"session_{name}"
+    return run
 
 
 # -- the table --------------------------------------------------------------------------------
@@ -249,11 +188,11 @@ ROUTES = (
     _row("backup", "admin", "daemon", "Write a verified copy.", backup),
     _row("drain", "admin", "daemon", "Run every job that is due.", drain),
     _row("session/start", "hooks", "scope", "Start a session.", session_start),
-    _row("session/prompt", "hooks", "scope", "Return memories for a prompt.", session_prompt),
-    _row("session/reply", "hooks", "scope", "Take ratings out of a reply.", session_reply),
-    _row("session/rate", "hooks", "scope", "Take ratings from a program.", session_rate),
-    _row("session/compact", "hooks", "scope", "Mark the context as empty.", session_compact),
-    _row("session/end", "hooks", "scope", "End a session.", session_end),
+    _row("session/prompt", "hooks", "scope", "Return memories for a prompt.", _session("prompt")),
+    _row("session/reply", "hooks", "scope", "Take ratings out of a reply.", _session("reply")),
+    _row("session/rate", "hooks", "scope", "Take ratings from a program.", _session("rate")),
+    _row("session/compact", "hooks", "scope", "Mark the context as empty.", _session("compact")),
+    _row("session/end", "hooks", "scope", "End a session.", _session("end")),
     _row("update", "write", "scope", "Change fields of a memory."),
     _row("confirm", "admin", "scope", "Confirm a memory."),
     _row("undo", "write", "scope", "Undo the last change."),
