@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from typing import (
     Literal,
     Self,
     TypeVar,
+    cast,
     get_type_hints,
 )
 from urllib.parse import urlsplit
@@ -58,6 +60,7 @@ Limit = Annotated[int, Meta(ge=1, le=1_000)]
 Moment = Annotated[str, Meta(description="ISO 8601; without an offset it is UTC")]
 # The same rule as in the library: printable, and not blank.
 _PRINTABLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
+_QUERY_NUMBERS = itertools.count(1)
 SessionKey = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT_CHARS, pattern=_PRINTABLE)]
 
 
@@ -72,6 +75,14 @@ class QueryParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             if isinstance(values.get(name), str):
                 values[name] = parse_moment(values[name], name)
         return record(**values)
+
+    @classmethod
+    def plus(cls, **params: Any) -> type[Self]:
+        """Return these parameters and others, each with its type or a pair of type and default."""
+        fields = [(name, *(p if isinstance(p, tuple) else (p,))) for name, p in params.items()]
+        # The schemas of routes are told apart by name.
+        name = f"{cls.__name__}{next(_QUERY_NUMBERS)}"
+        return cast("type[Self]", msgspec.defstruct(name, fields, bases=(cls,), kw_only=True))
 
 
 class UserQuery(QueryParams, kw_only=True):

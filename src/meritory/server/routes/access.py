@@ -17,12 +17,8 @@ from meritory.server.table import Call, ReplyShape, Results, Route, Scoped
 GRACE_S = 600
 _LIFE_LIMIT_S = int(access.LIFE_MAX.total_seconds())
 _GRACE_LIMIT_S = int(access.GRACE_MAX.total_seconds())
-
-
-class TokensQuery(Scoped, kw_only=True):
-    """A list of tokens; `every` includes revoked and expired ones."""
-
-    every: bool = False
+# `every` includes revoked and expired tokens.
+TokensQuery = Scoped.plus(every=(bool, False))
 
 
 class NewToken(Scoped, kw_only=True):
@@ -58,11 +54,10 @@ class MintedOut(TokenOut, kw_only=True):
 
 def list_tokens(call: Call) -> Results[TokenOut]:
     """List access tokens, newest first."""
-    query: TokensQuery = call.query
     memory = call.memory()
     now = memory.services.world.now()
     stored = memory.services.store.access_tokens(memory.scope.user)
-    tokens = access.sorted_tokens(stored, now, every=query.every)
+    tokens = access.sorted_tokens(stored, now, every=call.query.every)
     return Results(
         [
             TokenOut.of(token, is_valid=token.is_valid(now))

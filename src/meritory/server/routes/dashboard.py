@@ -10,6 +10,9 @@ from meritory.server.event_stream import EventStream
 from meritory.server.table import SAFE_HEADERS, Call, Page, QueryParams, Route
 
 INDEX = "index.html"
+EnterQuery = QueryParams.plus(code=(str, ""))
+# Whether to sign out every browser, or only the caller's.
+LogoutQuery = QueryParams.plus(everywhere=(bool, False))
 
 
 class LoginLink(msgspec.Struct):
@@ -17,18 +20,6 @@ class LoginLink(msgspec.Struct):
 
     url: str
     expires_in_s: int
-
-
-class EnterQuery(QueryParams, kw_only=True):
-    """The code of a one-time link."""
-
-    code: str = ""
-
-
-class LogoutQuery(QueryParams, kw_only=True):
-    """Whether to sign out every browser, or only the caller's."""
-
-    everywhere: bool = False
 
 
 class LogoutReply(msgspec.Struct):

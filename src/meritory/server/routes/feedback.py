@@ -93,10 +93,8 @@ class EventsQuery(QueryParams, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
-class RiskQuery(UserQuery, kw_only=True):
-    """The number of days to look back; without it, all time."""
-
-    days: Annotated[int, Meta(ge=1, le=36_500)] | None = None
+# The number of days to look back; without it, all time.
+RiskQuery = UserQuery.plus(days=(Annotated[int, Meta(ge=1, le=36_500)] | None, None))
 
 
 # -- replies ----------------------------------------------------------------------------------

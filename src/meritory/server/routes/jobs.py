@@ -7,12 +7,7 @@ import msgspec
 from meritory.domain.job import Job, JobState
 from meritory.server.table import PAGE_LIMIT, Call, Limit, ReplyShape, Route, UserQuery
 
-
-class JobsQuery(UserQuery, kw_only=True):
-    """The latest jobs, newest first."""
-
-    state: JobState | None = None
-    limit: Limit = PAGE_LIMIT
+JobsQuery = UserQuery.plus(state=(JobState | None, None), limit=(Limit, PAGE_LIMIT))
 
 
 class JobOut(

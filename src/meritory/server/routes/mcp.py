@@ -24,17 +24,11 @@ _NAMED = {"tools/call": "name", "resources/read": "uri"}
 _ENCODED_START, _ENCODED_END = "=?base64?", "?="
 # Where clients put their session; the first one present counts.
 _SESSION_META = ("sessionId", "threadId", "session_id")
+# The client's harness, session and directory.
+McpQuery = Scoped.plus(**dict.fromkeys(("harness", "session_key", "cwd"), (str | None, None)))
 # A request without the header uses the last version that had none.
 _UNNAMED_VERSION = "2025-03-26"
 _STATUSES = {protocol.NO_METHOD: 404, protocol.INTERNAL: 200}
-
-
-class McpQuery(Scoped, kw_only=True):
-    """The scope, and the client's harness, session and directory."""
-
-    harness: str | None = None
-    session_key: str | None = None
-    cwd: str | None = None
 
 
 def endpoint(call: Call) -> TextReply:
@@ -127,7 +121,7 @@ def _dispatch(call: Call, request: McpRequest) -> Json:
 
 
 def _caller(call: Call, request: McpRequest) -> Caller:
-    query: McpQuery = call.query
+    query = call.query
     project = call.project(query.project, query.cwd)
     engine = call.engine(query.user, query.agent, project, actor=ACTOR)
     given = [request.meta.get(name) for name in _SESSION_META]

@@ -146,41 +146,16 @@ class ListQuery(Scoped, kw_only=True):
     ] = None
 
 
-class DeleteQuery(Scoped, kw_only=True):
-    """The reason to forget a memory."""
-
-    why: str = ""
-
-
-class TextsQuery(UserQuery, kw_only=True):
-    """Ids of memories, separated by commas."""
-
-    ids: str
-
-
-class ShownQuery(Scoped, kw_only=True):
-    """The number of sessions."""
-
-    limit: Limit = 50
-
-
-class EverywhereQuery(Scoped, kw_only=True):
-    """Whether to cover all projects and agents."""
-
-    everywhere: bool = False
-
-
-class LimitQuery(EverywhereQuery, kw_only=True):
-    """The number of entities."""
-
-    limit: Limit = PAGE_LIMIT
-
-
-class GraphQuery(Scoped, kw_only=True):
-    """The number of entities and edges; without a project or agent, of all."""
-
-    limit: Annotated[int, Meta(ge=1, le=200)] = NODE_LIMIT
-    edges: Annotated[int, Meta(ge=0, le=2_000)] = EDGE_LIMIT
+DeleteQuery = Scoped.plus(why=(str, ""))
+# Ids of memories, separated by commas.
+TextsQuery = UserQuery.plus(ids=str)
+ShownQuery = Scoped.plus(limit=(Limit, 50))
+EverywhereQuery = Scoped.plus(everywhere=(bool, False))
+EntitiesQuery = EverywhereQuery.plus(limit=(Limit, PAGE_LIMIT))
+GraphQuery = Scoped.plus(
+    limit=(Annotated[int, Meta(ge=1, le=200)], NODE_LIMIT),
+    edges=(Annotated[int, Meta(ge=0, le=2_000)], EDGE_LIMIT),
+)
 
 
 # -- replies ----------------------------------------------------------------------------------
@@ -387,12 +362,12 @@ def update(call: Call) -> MemoryRecord:
 
 def forget(call: Call) -> Gone:
     """Forget a memory; restore brings it back."""
-    query: DeleteQuery = call.query
-    if query.why:
-        check_text(query.why, what="the reason", max_chars=WHY_LIMIT_CHARS)
+    why: str = call.query.why
+    if why:
+        check_text(why, what="the reason", max_chars=WHY_LIMIT_CHARS)
     memory = call.memory()
     record = memory.get(call.path["id"])
-    memory.forget(record.id, why=query.why)
+    memory.forget(record.id, why=why)
     return Gone(record.id, purged=False)
 
 
@@ -492,9 +467,8 @@ def show_entity(call: Call) -> EntityPage:
 def graph(call: Call) -> Graph:
     """Show the entities with the most memories, and the edges between them."""
     memory = call.memory()
-    query: GraphQuery = call.query
     scope = _counted_scope(memory.scope)
-    drawn = memory.services.store.entity_graph(scope, query.limit, query.edges)
+    drawn = memory.services.store.entity_graph(scope, call.query.limit, call.query.edges)
     nodes = [EntityOut.named(entity) for entity in drawn.nodes]
     shared = [EdgeOut(nodes[a].id, nodes[b].id, weight) for a, b, weight in drawn.edges]
     needs = [EdgeOut(nodes[a].id, nodes[b].id, 1, needs=True) for a, b in drawn.needs]
@@ -518,7 +492,7 @@ ROUTES = (
     Route("POST", f"{_ONE}/confirm", confirm, "admin", "scope", query=Scoped),
     Route("POST", f"{_ONE}/purge", purge, "admin", "scope", body=Purge),
     Route("GET", f"{_ONE}/sessions", shown_in, "read", "user", query=ShownQuery),
-    Route("GET", "/api/entities", list_entities, "read", "scope", query=LimitQuery),
+    Route("GET", "/api/entities", list_entities, "read", "scope", query=EntitiesQuery),
     Route("GET", "/api/entities/graph", graph, "read", "scope", query=GraphQuery),
     Route("GET", "/api/entities/{key:path}", show_entity, "read", "scope", query=EverywhereQuery),
 )

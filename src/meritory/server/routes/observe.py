@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from meritory import __version__
 from meritory.api.memory import Memory
@@ -41,27 +40,16 @@ Sample = tuple[dict[str, str], float]
 
 # -- requests ---------------------------------------------------------------------------------
 
-
-class StageQuery(QueryParams, kw_only=True):
-    """The errors of a stage such as `job_extract`, or of a group such as `job`."""
-
-    stage: str | None = None
-    limit: Limit = PAGE_LIMIT
-
-
-class ActivityQuery(UserQuery, kw_only=True):
-    """The start of the period; by default 24 hours ago."""
-
-    since: Moment | None = None
-
-
-class LogsQuery(QueryParams, kw_only=True):
-    """The latest lines of at least this level, newest first."""
-
-    level: Level = "debug"
-    category: str | None = None
-    since: Moment | None = None
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = PAGE_LIMIT
+# A stage such as `job_extract`, or a group such as `job`.
+StageQuery = QueryParams.plus(stage=(str | None, None), limit=(Limit, PAGE_LIMIT))
+# By default the last 24 hours.
+ActivityQuery = UserQuery.plus(since=(Moment | None, None))
+LogsQuery = QueryParams.plus(
+    level=(Level, "debug"),
+    category=(str | None, None),
+    since=(Moment | None, None),
+    limit=(Limit, PAGE_LIMIT),
+)
 
 
 class OptIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -296,8 +284,8 @@ def latency(call: Call) -> Results[LatencyOut]:
 
 def errors(call: Call) -> Results[StageFailure]:
     """Show the last errors: of a stage, of a group such as `predictor`, or all."""
-    query: StageQuery = call.query
-    return Results(list(call.server.observer.failures(query.stage)[: query.limit]))
+    failures = call.server.observer.failures(call.query.stage)
+    return Results(list(failures[: call.query.limit]))
 
 
 def activity(call: Call) -> ActivityOut:

@@ -41,6 +41,8 @@ _CONTEXT_CHARS = 200
 
 # -- requests ---------------------------------------------------------------------------------
 
+RunsQuery = UserQuery.plus(limit=(Limit, 50))
+
 
 class ComparisonsQuery(UserQuery, kw_only=True):
     """A page of comparisons, latest first; `min_margin` applies in both directions."""
@@ -52,12 +54,6 @@ class ComparisonsQuery(UserQuery, kw_only=True):
     until: Moment | None = None
     limit: Limit = 50
     offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX)] = 0
-
-
-class RunsQuery(UserQuery, kw_only=True):
-    """The number of training runs."""
-
-    limit: Limit = 50
 
 
 class Rollback(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -25,13 +25,17 @@ _ENTRY_DIGITS_MAX = 18
 
 # -- requests ---------------------------------------------------------------------------------
 
-
-class MergesQuery(UserQuery, kw_only=True):
-    """A page of merges; `before` is the last entry of the previous page."""
-
-    limit: Annotated[int, Meta(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT
-    before: Annotated[int, Meta(ge=1, le=1 << 62)] | None = None
-    unaudited: bool = False
+# `before` is the last entry of the previous page.
+MergesQuery = UserQuery.plus(
+    limit=(Annotated[int, Meta(ge=1, le=PAGE_LIMIT_MAX)], PAGE_LIMIT),
+    before=(Annotated[int, Meta(ge=1, le=1 << 62)] | None, None),
+    unaudited=(bool, False),
+)
+RefusalsQuery = Scoped.plus(
+    limit=(Annotated[int, Meta(ge=1, le=extraction.REFUSALS_LIMIT_MAX)], extraction.REFUSALS_LIMIT),
+    offset=(Annotated[int, Meta(ge=0)], 0),
+)
+ProbeRunsQuery = QueryParams.plus(limit=(Annotated[int, Meta(ge=1, le=RUNS_MAX)], 20))
 
 
 class UserBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -51,19 +55,6 @@ class JanitorIn(UserBody, kw_only=True):
 
     dry_run: bool = True
     undo: bool = False
-
-
-class RefusalsQuery(Scoped, kw_only=True):
-    """A page of rejected extractions."""
-
-    limit: Annotated[int, Meta(ge=1, le=extraction.REFUSALS_LIMIT_MAX)] = extraction.REFUSALS_LIMIT
-    offset: Annotated[int, Meta(ge=0)] = 0
-
-
-class ProbeRunsQuery(QueryParams, kw_only=True):
-    """The number of runs."""
-
-    limit: Annotated[int, Meta(ge=1, le=RUNS_MAX)] = 20
 
 
 # -- replies ----------------------------------------------------------------------------------
@@ -185,7 +176,7 @@ def figures(call: Call) -> QualityOut:
 
 def list_merges(call: Call) -> MergesOut:
     """List merges with their verdicts."""
-    query: MergesQuery = call.query
+    query = call.query
     services, user = call.whole_user()
     if query.unaudited:
         page = quality_figures.unaudited(services, user, query.limit)
@@ -244,9 +235,8 @@ def janitor(call: Call) -> JanitorOut:
 
 def list_refusals(call: Call) -> Results[RefusalOut]:
     """List rejected extractions, latest first."""
-    query: RefusalsQuery = call.query
     services, user = call.whole_user()
-    page = services.store.refusals(user, query.limit, query.offset)
+    page = services.store.refusals(user, call.query.limit, call.query.offset)
     return Results([RefusalOut.of(refusal) for refusal in page])
 
 
@@ -263,13 +253,12 @@ def restore_refusal(call: Call) -> MemoryRecord:
 
 def probe_runs(call: Call) -> Results[ProbeRunOut]:
     """List saved probe runs, latest first, without their questions."""
-    query: ProbeRunsQuery = call.query
     runs: list[ProbeRunOut] = []
     for run in saved_runs.latest(call.server.settings.home):
         # Skip a file that was edited by hand.
         with contextlib.suppress(msgspec.ValidationError):
             runs.append(msgspec.convert(run, ProbeRunOut))
-        if len(runs) == query.limit:
+        if len(runs) == call.query.limit:
             break
     return Results(runs)
 

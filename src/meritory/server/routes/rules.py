@@ -17,6 +17,9 @@ from meritory.server.routes.sessions import Hook, hook_engine
 from meritory.server.table import Call, ReplyShape, Results, Route, Scoped, SessionKey
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=256)]
+# `every` includes retired and expired rules.
+RulesQuery = Scoped.plus(every=(bool, False))
+ConstraintsQuery = Scoped.plus(session_key=SessionKey)
 
 
 class PreTool(Hook, kw_only=True):
@@ -24,12 +27,6 @@ class PreTool(Hook, kw_only=True):
 
     tool_name: ToolName
     tool_input: Any = None
-
-
-class RulesQuery(Scoped, kw_only=True):
-    """A list of rules; `every` includes retired and expired ones."""
-
-    every: bool = False
 
 
 class Proposal(Scoped, kw_only=True):
@@ -50,12 +47,6 @@ class Lift(Scoped, kw_only=True):
 
     session_key: SessionKey
     kind: str | None = None
-
-
-class ConstraintsQuery(Scoped, kw_only=True):
-    """The session."""
-
-    session_key: SessionKey
 
 
 class VerdictOut(
@@ -136,9 +127,8 @@ def pre_tool(call: Call) -> VerdictOut:
 
 def list_rules(call: Call) -> Results[RuleOut]:
     """List the rules, those that block first."""
-    query: RulesQuery = call.query
     memory = call.memory()
-    views = book.listing(memory.services, memory.scope, every=query.every)
+    views = book.listing(memory.services, memory.scope, every=call.query.every)
     return Results([RuleOut.viewed(view) for view in views])
 
 
@@ -187,9 +177,8 @@ def replay(call: Call) -> ReplayOut:
 
 def list_constraints(call: Call) -> Results[ConstraintOut]:
     """List the constraints of a session."""
-    query: ConstraintsQuery = call.query
     memory = call.memory()
-    rows = memory.services.store.session_constraints(memory.scope.user, query.session_key)
+    rows = memory.services.store.session_constraints(memory.scope.user, call.query.session_key)
     return Results([ConstraintOut.of(row) for row in rows])
 
 
