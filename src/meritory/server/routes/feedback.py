@@ -189,16 +189,10 @@ def _captured(result: capture.Captured) -> CapturedOut:
 def list_reports(call: Call) -> Events:
     """List reports, latest first."""
     query: EventsQuery = call.query
-    page: list[FeedbackEvent] = call.user_memory().feedback_events(
-        query.limit,
-        signal=query.signal,
-        status=query.status,
-        before=query.before,
-        domain=query.domain,
-        project=query.project,
-        session_key=query.session_key,
-        memory_id=query.memory_id,
-    )
+    filters = {
+        name: value for name, value in msgspec.structs.asdict(query).items() if name != "user"
+    }
+    page: list[FeedbackEvent] = call.user_memory().feedback_events(**filters)
     before = page[-1].id if len(page) == query.limit else None
     return Events([FeedbackOut.of(event) for event in page], before)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -92,7 +91,7 @@ def _header_value(value: str) -> str | None:
     inner = value[len(_ENCODED_START) : -len(_ENCODED_END)]
     try:
         return base64.b64decode(inner, validate=True).decode("utf-8")
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
 
 

@@ -196,23 +196,14 @@ def _facts(call: Call) -> diagnostics.EngineFacts:
 def pipeline(call: Call) -> Pipeline:
     """Show the workers, the queue and the duration of every stage."""
     memory = call.user_memory()
-    latencies = {latency.operation: latency for latency in call.server.observer.latencies()}
+    latencies = {each.operation: each for each in call.server.observer.latencies()}
     stages = []
     for flow, steps in FLOWS.items():
         for stage in steps:
-            latency = latencies.get(f"{flow}.{stage.name}")
-            stages.append(
-                StageOut(
-                    flow,
-                    stage.name,
-                    stage.about,
-                    stage.location,
-                    stage.budget_ms,
-                    latency.count if latency else 0,
-                    latency.p50_ms if latency else None,
-                    latency.p95_ms if latency else None,
-                )
-            )
+            seen = latencies.get(f"{flow}.{stage.name}")
+            figures = (seen.count, seen.p50_ms, seen.p95_ms) if seen else (0, None, None)
+            described = (stage.name, stage.about, stage.location, stage.budget_ms)
+            stages.append(StageOut(flow, *described, *figures))
     workers = {**_job_workers(memory), "predictor": _predictor_worker(call, memory, latencies)}
     counts = {str(state): count for state, count in memory.services.store.job_counts().items()}
     return Pipeline(workers, counts, stages)
@@ -227,27 +218,16 @@ def _job_workers(memory: Memory) -> dict[str, WorkerOut]:
         "last_error": worker.last_error if worker else None,
     }
     upkeep = status(services, memory.scope.user)
-    extractor = services.extractor
-    return {
-        "extraction": WorkerOut(
-            is_running, {**shared, "extractor": extractor.name if extractor else "none"}
-        ),
-        "judge": WorkerOut(
-            is_running, {**shared, "judge": services.judge.name if services.judge else "none"}
-        ),
-        "retention": WorkerOut(
-            is_running, {**shared, **asdict(upkeep.retention), "erased": dict(upkeep.erased)}
-        ),
-        "maintenance": WorkerOut(
-            is_running and services.policy.janitor.enabled,
-            {
-                **shared,
-                **asdict(upkeep.janitor),
-                "demoted": upkeep.demoted,
-                "forgotten": upkeep.forgotten,
-            },
-        ),
+    swept = {"demoted": upkeep.demoted, "forgotten": upkeep.forgotten}
+    details: dict[str, dict[str, Any]] = {
+        "extraction": {"extractor": services.extractor.name if services.extractor else "none"},
+        "judge": {"judge": services.judge.name if services.judge else "none"},
+        "retention": {**asdict(upkeep.retention), "erased": dict(upkeep.erased)},
+        "maintenance": {**asdict(upkeep.janitor), **swept},
     }
+    workers = {name: WorkerOut(is_running, {**shared, **own}) for name, own in details.items()}
+    workers["maintenance"].running &= services.policy.janitor.enabled
+    return workers
 
 
 def _predictor_worker(call: Call, memory: Memory, latencies: Mapping[str, Latency]) -> WorkerOut:
