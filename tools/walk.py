@@ -220,7 +220,7 @@ def trace_daemon(tracer: Tracer, home: Path) -> Iterator[Walk]:
 @contextlib.contextmanager
 def running_daemon(home: Path) -> Iterator[Callable[[str, str, object], Any]]:
     """Serve on a thread, and yield a function that sends one request."""
-    from meritory.server.serve import ServeOptions, serve
+    from meritory.server.serve import serve
     from meritory.settings.home import TOKEN_NAME
 
     ready: list[Callable[[], None]] = []
@@ -230,8 +230,8 @@ def running_daemon(home: Path) -> Iterator[Callable[[str, str, object], Any]]:
         urls.append(listeners.url)
         ready.append(stop)
 
-    options = ServeOptions(load(home), ready=announce)
-    thread = threading.Thread(target=serve, args=(options,), name="walk-daemon")
+    options = {"ready": announce}
+    thread = threading.Thread(target=serve, args=(load(home),), kwargs=options, name="walk-daemon")
     thread.start()
     try:
         deadline = time.monotonic() + WAIT_S

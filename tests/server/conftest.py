@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,13 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         values["predictor.score_timeout_ms"] = 60_000
         ready: list[tuple[Listeners, Callable[[], None]]] = []
         finished: list[bool] = []
-        plan = serving.ServeOptions(
+        serve = partial(
+            serving.serve,
             load_settings(home, {}).vary(values),
             ready=lambda doors, stop: ready.append((doors, stop)),
             table=(*routes, *TABLE),
         )
-        thread = threading.Thread(target=lambda: finished.append(serving.serve(plan)))
+        thread = threading.Thread(target=lambda: finished.append(serve()))
         thread.start()
         wait_for(lambda: bool(ready) or not thread.is_alive(), "no server came up")
         made = read_served(home)

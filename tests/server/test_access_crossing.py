@@ -323,10 +323,9 @@ def running(address: str, tmp_path: Path) -> Iterator[Served]:
     flags = {"daemon.port": 0, "daemon.rate_limit_per_s": 0, "database.url": address or None}
     ready: list[tuple[Listeners, Callable[[], None]]] = []
     home = tmp_path / "home"
-    plan = serving.ServeOptions(
-        load_settings(home, {}, flags), ready=lambda doors, stop: ready.append((doors, stop))
-    )
-    thread = threading.Thread(target=lambda: serving.serve(plan))
+    options = {"ready": lambda doors, stop: ready.append((doors, stop))}
+    settings = load_settings(home, {}, flags)
+    thread = threading.Thread(target=serving.serve, args=(settings,), kwargs=options)
     thread.start()
     wait_for(lambda: bool(ready) or not thread.is_alive(), "no server came up")
     yield read_served(home)

@@ -10,7 +10,7 @@ import pytest
 from web_types import Served, wait_for
 
 from meritory.domain.world import parse_moment
-from meritory.server.logs import READ_LIMIT_BYTES, LineQuery, latest_lines
+from meritory.server.logs import READ_LIMIT_BYTES, latest_lines
 
 PROJECT = "shop"
 TEXTS = (
@@ -214,7 +214,7 @@ def line(number: int, level: str = "info", category: str = "http", **more: objec
 
 
 def events(file: Path, **asked: Any) -> list[str]:
-    return [one.event for one in latest_lines(file, LineQuery(**asked))]
+    return [one.event for one in latest_lines(file, **asked)]
 
 
 def test_lines_of_the_file_before_follow_and_half_lines_are_passed_over(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_a_long_log_is_read_from_its_end_and_within_bounds(tmp_path: Path) -> No
     file.write_text("".join(line(number % 3_000, filler=filler) for number in range(4_000)))
     assert file.stat().st_size > READ_LIMIT_BYTES
     assert events(file, limit=2) == ["e999", "e998"]
-    rare = latest_lines(file, LineQuery(category="nothing", limit=5))
+    rare = latest_lines(file, category="nothing", limit=5)
     assert rare == []
-    everything = latest_lines(file, LineQuery(limit=10_000))
+    everything = latest_lines(file, limit=10_000)
     assert 2_000 < len(everything) < 4_000
     assert everything[0].details == {"filler": filler}

@@ -91,15 +91,15 @@ def up(
         state = "the daemon is already running" if running else "the daemon is up"
         line = f"{state}: {daemon.url} (process {daemon.pid})"
         return Answer(_to_json(daemon), line)
-    from meritory.server.serve import ServeOptions, serve
+    from meritory.server.serve import serve
 
     if detached:
         # Leave the directory it was started in, so that it can be unmounted or removed.
         os.chdir(settings.home if settings.home.is_dir() else "/")
-        options = ServeOptions(settings, allow_hosts)
+        is_done = serve(settings, allow_hosts)
     else:
-        options = ServeOptions(settings, allow_hosts, sys.stderr, _print_ready)
-    if not serve(options):
+        is_done = serve(settings, allow_hosts, sys.stderr, _print_ready)
+    if not is_done:
         # Threads that hang would keep the process from exiting.
         sys.stdout.flush()
         os._exit(1)

@@ -23,10 +23,8 @@ BATCH_LIMIT_COUNT: Final = 50
 ID_LIMIT_CHARS: Final = 1_000
 TTL_MS: Final = 3_600_000
 
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = (
-    *(-32700, -32600, -32601),
-    *(-32602, -32603),
-)
+PARSE_ERROR, INTERNAL = -32700, -32603
+INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32600, -32601, -32602
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 # The code of the handshake era for what is INVALID_PARAMS in the stateless one.
 NO_RESOURCE: Final = -32002
@@ -83,7 +81,7 @@ Live = Callable[[McpRequest], Json]
 def parse(raw: bytes) -> Any:
     """Parse a message as strict JSON."""
     try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_no_json, parse_float=_finite)
+        return json.loads(raw.decode("utf-8"), parse_constant=refuse_constant, parse_float=finite)
     except UnicodeDecodeError as error:
         raise McpFault(PARSE_ERROR, f"not UTF-8: byte {error.start + 1} is invalid") from error
     except RecursionError as error:
@@ -92,11 +90,13 @@ def parse(raw: bytes) -> Any:
         raise McpFault(PARSE_ERROR, f"not JSON: {str(error)[:200]}") from error
 
 
-def _no_json(word: str) -> NoReturn:
+def refuse_constant(word: str) -> NoReturn:
+    """Refuse NaN and the infinities, which are not JSON."""
     raise ValueError(f"{word} is not JSON")
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """Return a number; refuse one that is too large for a float."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError("a number is too large")

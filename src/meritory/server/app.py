@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -22,6 +21,7 @@ from starlette.routing import Router
 
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.engine.access import TokenClaim
+from meritory.mcp.protocol import finite, refuse_constant
 from meritory.server.auth import ANYONE, Grant, Guard
 from meritory.server.connection import DOOR_KEY, Body, Receive, declared_bytes
 from meritory.server.dashboard import PAGE_HEADERS, PAGES, refusal_page
@@ -413,8 +413,8 @@ def decode_body(raw: bytes, kind: type[S]) -> S:
         value = json.loads(
             text,
             object_pairs_hook=_distinct,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
+            parse_constant=refuse_constant,
+            parse_float=finite,
             parse_int=_bounded,
         )
     except RecursionError as error:
@@ -463,17 +463,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("a key is given twice")
     return members
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("a number is too large")
-    return value
 
 
 def _bounded(text: str) -> int:

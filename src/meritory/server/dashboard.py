@@ -95,15 +95,6 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, StaticFile]]:
             yield prefix + file.name, StaticFile(content, kind, f'"{digest}"')
 
 
-@dataclass(frozen=True, slots=True)
-class Dashboard:
-    """What the daemon serves to browsers."""
-
-    address: str
-    logins: Logins
-    files: Mapping[str, StaticFile]
-
-
 class Logins:
     """The logins of the dashboard; only hashes are stored, and only while the daemon runs."""
 

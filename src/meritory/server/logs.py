@@ -133,16 +133,6 @@ _FIELDS = ("level", "category", "event", "request_id")
 
 
 @dataclass(frozen=True, slots=True)
-class LineQuery:
-    """A search of the log: a minimum level, a category, a start time."""
-
-    level: Level = "debug"
-    category: str | None = None
-    since: datetime | None = None
-    limit: int = 100
-
-
-@dataclass(frozen=True, slots=True)
 class LogLine:
     """One line of the log."""
 
@@ -154,7 +144,13 @@ class LogLine:
     details: dict[str, Any]
 
 
-def latest_lines(file: Path, query: LineQuery) -> list[LogLine]:
+def latest_lines(
+    file: Path,
+    level: Level = "debug",
+    category: str | None = None,
+    since: datetime | None = None,
+    limit: int = 100,
+) -> list[LogLine]:
     """Return the latest matching lines, newest first, also from the previous file."""
     lines: list[LogLine] = []
     for raw in _backwards(file):
@@ -165,13 +161,13 @@ def latest_lines(file: Path, query: LineQuery) -> list[LogLine]:
         except (ValueError, TypeError, KeyError, AttributeError, InputError):
             # An incomplete line.
             continue
-        if query.since is not None and at < query.since:
+        if since is not None and at < since:
             break
         # An unknown level, such as `critical`, is above all.
-        level = LEVELS.index(names["level"]) if names["level"] in LEVELS else len(LEVELS)
-        if level >= LEVELS.index(query.level) and query.category in (None, names["category"]):
+        height = LEVELS.index(names["level"]) if names["level"] in LEVELS else len(LEVELS)
+        if height >= LEVELS.index(level) and category in (None, names["category"]):
             lines.append(LogLine(at, **names, details=values))
-        if len(lines) == query.limit:
+        if len(lines) == limit:
             break
     return lines
 

@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -72,22 +71,18 @@ SWITCH_INTERVAL_S = 0.00025
 TRIM_EVERY_S = 15
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """The options of a daemon."""
+def serve(
+    settings: Settings,
+    allow_hosts: Sequence[str] = (),
+    stream: IO[str] | None = None,
+    ready: Callable[[Listeners, Callable[[], None]], None] = lambda listeners, stop: None,
+    table: Sequence[Route] = TABLE,
+) -> bool:
+    """Run a daemon until it is stopped; return whether all requests were finished.
 
-    settings: Settings
-    allow_hosts: Sequence[str] = ()
-    # A second stream for the log: stderr in the foreground.
-    stream: IO[str] | None = None
-    # Called once the daemon is reachable, with a function that stops it.
-    ready: Callable[[Listeners, Callable[[], None]], None] = lambda listeners, stop: None
-    table: Sequence[Route] = TABLE
-
-
-def serve(plan: ServeOptions) -> bool:
-    """Run a daemon until it is stopped; return whether all requests were finished."""
-    settings = plan.settings
+    The log goes to `stream` too. Once the daemon is reachable, `ready` gets a function that stops
+    it.
+    """
     prepared = prepare_home(settings.home)
     since = moment_text(World().now())
     file = settings_place(settings).file
@@ -98,8 +93,8 @@ def serve(plan: ServeOptions) -> bool:
         if file is not None:
             # The file may be elsewhere, where the daemon of another data folder could serve it too.
             stack.enter_context(held(file.with_name(file.name + ".daemon"), str(file), since))
-        listeners = stack.enter_context(open_listeners(settings, plan.allow_hosts))
-        log = Log(settings.home / LOG_NAME, settings.daemon.log_level, plan.stream)
+        listeners = stack.enter_context(open_listeners(settings, allow_hosts))
+        log = Log(settings.home / LOG_NAME, settings.daemon.log_level, stream)
         stack.callback(log.close)
         engine = ServerState(settings, listeners.url)
         stack.callback(engine.close)
@@ -108,8 +103,8 @@ def serve(plan: ServeOptions) -> bool:
         engine.observer.listen(engine.live.nudge)
         token, is_new = load_token(settings.home)
         own = OwnToken(token, settings.home / TOKEN_NAME)
-        guard = Guard(own, listeners.hosts, engine.world.monotonic_ms, engine.dashboard.logins)
-        app = App(engine, guard, log, plan.table)
+        guard = Guard(own, listeners.hosts, engine.world.monotonic_ms, engine.logins)
+        app = App(engine, guard, log, table)
 
         # Most of the present objects live until the end, so no collection need look at them.
         # A request makes thousands of short-lived objects, which reference counts free.
@@ -127,7 +122,7 @@ def serve(plan: ServeOptions) -> bool:
                 log.info("daemon", "daemon.new_token")
             # Last, so that a client that finds the file finds everything ready.
             stack.enter_context(_announced(settings.home, listeners, since))
-            plan.ready(listeners, server.end)
+            ready(listeners, server.end)
 
         server = _Server(app, listening, engine.live, heap)
         asyncio.run(server.serve(listeners.sockets))

@@ -37,7 +37,7 @@ from meritory.engine.observe.telemetry import note_start
 from meritory.engine.quality.maintenance import Schedule
 from meritory.engine.services import Services
 from meritory.server.auth import AnyMemory, Door, Grant, ScopedMemory
-from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
+from meritory.server.dashboard import Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter
 from meritory.server.event_stream import LiveEvents, file_number
 from meritory.server.problems import Forbidden
@@ -217,8 +217,8 @@ class ServerState:
         # Held by the one request that runs jobs, or waits for running ones.
         self.draining = threading.Lock()
         self.duplicates = DuplicateFilter(self.world.monotonic_ms)
-        logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
-        self.dashboard = Dashboard(own_address(url), logins, read_files())
+        self.logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
+        self.page_url, self.pages = own_address(url), read_files()
         self.live = LiveEvents(self._numbers, services.store.follow)
         self.started_at: datetime = self.world.now()
         self._started_ms = self.world.monotonic_ms()

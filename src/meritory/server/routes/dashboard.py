@@ -30,14 +30,13 @@ class LogoutReply(msgspec.Struct):
 
 def new_link(call: Call) -> LoginLink:
     """Create a link that signs one browser in to the dashboard, once."""
-    dashboard = call.server.dashboard
-    code = dashboard.logins.new_link()
-    return LoginLink(f"{dashboard.address}{PAGES}/enter?code={code}", LINK_LIFE_S)
+    code = call.server.logins.new_link()
+    return LoginLink(f"{call.server.page_url}{PAGES}/enter?code={code}", LINK_LIFE_S)
 
 
 def enter(call: Call) -> Page:
     """Sign a browser in by a one-time link."""
-    logins = call.server.dashboard.logins
+    logins = call.server.logins
     secret = logins.enter(call.query.code)
     headers = {**PAGE_HEADERS, "cache-control": "no-store"}
     if secret is None:
@@ -50,7 +49,7 @@ def enter(call: Call) -> Page:
 
 def logout(call: Call) -> LogoutReply:
     """End the login of this browser, or every login."""
-    logins = call.server.dashboard.logins
+    logins = call.server.logins
     if call.query.everywhere:
         ended = logins.end_all()
     else:
@@ -70,7 +69,7 @@ def to_index(call: Call) -> Page:
 def page(call: Call) -> Page:
     """Show a file of the dashboard, or reply 304 if the browser has it."""
     name = call.path["name"] or INDEX
-    file = call.server.dashboard.files.get(name)
+    file = call.server.pages.get(name)
     if file is None:
         raise NotFound("there is no such page")
     headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": file.etag}

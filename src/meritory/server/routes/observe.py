@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from meritory.engine.observe.observer import Latency, Observer, StageFailure
 from meritory.engine.pipeline import FLOWS
 from meritory.engine.predictor.state import known_state, scorer_facts
 from meritory.engine.quality.maintenance import status
-from meritory.server.logs import Level, LineQuery, LogLine, latest_lines
+from meritory.server.logs import Level, LogLine, latest_lines
 from meritory.server.table import (
     PAGE_LIMIT,
     Call,
@@ -328,7 +329,7 @@ def _line(name: str, labels: dict[str, str], value: float) -> str:
 
 def log_lines(call: Call) -> Results[LogLine]:
     """Show the latest lines of the daemon's log."""
-    return Results(latest_lines(call.server.settings.home / LOG_NAME, call.query.to(LineQuery)))
+    return Results(call.query.to(partial(latest_lines, call.server.settings.home / LOG_NAME)))
 
 
 def show_telemetry(call: Call) -> TelemetryOut:
