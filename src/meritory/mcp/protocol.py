@@ -42,7 +42,6 @@ _CACHEABLE: Final = frozenset(
         *("resources/list", "resources/templates/list", "resources/read"),
     }
 )
-_LASTING: Final = _CACHEABLE - LIVE
 
 Json = dict[str, Any]
 
@@ -103,11 +102,6 @@ def finite(text: str) -> float:
     return value
 
 
-def is_request(message: object) -> bool:
-    """Return whether a message must be answered."""
-    return isinstance(message, dict) and "id" in message and "method" in message
-
-
 def id_of(message: object) -> str | int | None:
     """Return the id of a message, None without a valid one."""
     found = message.get("id") if isinstance(message, dict) else None
@@ -130,10 +124,10 @@ def is_stateless(message: object) -> bool:
 
 def needs_daemon(message: object) -> bool:
     """Return whether only the daemon can answer a message."""
-    if isinstance(message, list):
-        return True
-    method = message.get("method") if isinstance(message, dict) else None
-    return isinstance(method, str) and method in LIVE and is_request(message)
+    if not isinstance(message, dict):
+        return isinstance(message, list)
+    method = message.get("method")
+    return isinstance(method, str) and method in LIVE and "id" in message
 
 
 def read(message: object) -> McpRequest:
@@ -251,7 +245,7 @@ def answer(request: McpRequest, result: Json) -> Json:
         result = {**result, "resultType": "complete", "_meta": meta}
         if request.method in _CACHEABLE:
             # Memories change at any time and belong to one user.
-            result["ttlMs"] = TTL_MS if request.method in _LASTING else 0
+            result["ttlMs"] = 0 if request.method in LIVE else TTL_MS
             result["cacheScope"] = "private"
     return {"jsonrpc": "2.0", "id": request.id, "result": result}
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partialmethod
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -41,21 +42,9 @@ class Log:
             server.handlers = list(self._handlers)
             server.propagate = False
 
-    def debug(self, category: str, event: str, **details: Any) -> None:
-        """Log an event that only matters for debugging."""
-        self._write(logging.DEBUG, category, event, details)
-
-    def info(self, category: str, event: str, **details: Any) -> None:
-        """Log an event."""
-        self._write(logging.INFO, category, event, details)
-
     def write_event(self, category: str, event: str, details: Mapping[str, Any]) -> None:
         """Log an event of the engine."""
         self.info(category, event, **details)
-
-    def warning(self, category: str, event: str, **details: Any) -> None:
-        """Log an event that an operator should look at."""
-        self._write(logging.WARNING, category, event, details)
 
     def error(
         self, category: str, event: str, cause: BaseException | None = None, **details: Any
@@ -64,12 +53,16 @@ class Log:
         if self._logger.isEnabledFor(logging.ERROR):
             if cause is not None:
                 details["trace"] = _traceback(cause)
-            self._write(logging.ERROR, category, event, details)
+            self._write(logging.ERROR, category, event, **details)
 
-    def _write(self, level: int, category: str, event: str, details: dict[str, Any]) -> None:
+    def _write(self, level: int, category: str, event: str, /, **details: Any) -> None:
         if self._logger.isEnabledFor(level):
             extra = {"category": category, "details": details}
             self._logger.log(level, "%s", event, extra=extra)
+
+    debug = partialmethod(_write, logging.DEBUG)
+    info = partialmethod(_write, logging.INFO)
+    warning = partialmethod(_write, logging.WARNING)
 
     def close(self) -> None:
         """Close the file."""

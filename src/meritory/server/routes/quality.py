@@ -78,14 +78,8 @@ class MergeOut(ReplyShape):
     def judged(cls, merge: quality_figures.Merge) -> MergeOut:
         """Return a merge with its verdict."""
         entry = merge.entry
-        texts = {
-            name: None if record is None else record.content
-            for name, record in (
-                ("before", entry.before),
-                ("other", entry.other),
-                ("after", entry.after),
-            )
-        }
+        versions = {name: getattr(entry, name) for name in ("before", "other", "after")}
+        texts = {name: record and record.content for name, record in versions.items()}
         return cls.of(entry, is_split=entry.undone, verdict=merge.verdict, **texts)
 
 
