@@ -350,7 +350,7 @@ class SidecarScorer:
         began_ms = self._world.monotonic_ms()
         deadline_ms = began_ms + self._spec.score_timeout_ms
         try:
-            if not self._turn.acquire(timeout=self._left_s(deadline_ms)):
+            if not self._turn.acquire(timeout=self._spec.score_timeout_ms / 1e3):
                 raise PortTimeout("the predictor was busy with other sessions")
             try:
                 life = self._idle_life(deadline_ms)
@@ -358,7 +358,6 @@ class SidecarScorer:
                 line = score_line(self._request_count, request)
                 with self._changed:
                     life.pending = self._request_count
-                    life.pending_since_ms = self._world.monotonic_ms()
                 life.child.send(line)
                 life.child.push(lambda: self._left_s(deadline_ms))
                 reply = self._reply(life, deadline_ms)
@@ -426,7 +425,7 @@ class SidecarScorer:
     # -- one request ------------------------------------------------------------------------
 
     def _idle_life(self, deadline_ms: float) -> _Life:
-        """Return the running process when it has no open request."""
+        """Return the running process when it has no open request; the next one begins now."""
         with self._changed:
             self._ensure_thread()
             life = self._sound_life()
@@ -437,7 +436,8 @@ class SidecarScorer:
             life = self._life
             if self._is_closed or life is None:
                 raise self._absence()
-            silent_ms = self._world.monotonic_ms() - life.pending_since_ms
+            now_ms = self._world.monotonic_ms()
+            silent_ms = now_ms - life.pending_since_ms
             is_hung = life.pending is not None and silent_ms > self._spec.hang_limit_ms
             if is_hung and life.failure is None:
                 life.failure = PortError("the predictor did not respond and was killed")
@@ -447,6 +447,7 @@ class SidecarScorer:
             if life.pending is not None:
                 word = "starting" if life.pending == _GREETING else "busy with an earlier request"
                 raise PortTimeout(f"the predictor is still {word}")
+            life.pending_since_ms = now_ms
             return life
 
     def _reply(self, life: _Life, deadline_ms: float) -> ScoreReply:

@@ -236,10 +236,11 @@ def history_parts(feed: Feed) -> HistoryParts:
     since_days = np.where(usage.count > 0.0, usage.days_since, age_days)
     helped = ASSOCIATION_SHARE * relative(usage.association)
     helped += (1.0 - ASSOCIATION_SHARE) * relative(usage.frecency)
+    usefulness = relative(helped)
     return HistoryParts(
         relevance=relative(relative(feed.match) + TITLE_SHARE * relative(feed.title)),
         recency=recency(since_days),
-        usefulness=relative(helped),
+        usefulness=usefulness,
         confidence=np.asarray(feed.confidence, dtype=np.float64),
         frequency=frequency(feed.access_count),
     )

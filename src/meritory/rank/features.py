@@ -37,6 +37,7 @@ EXPOSURE = frozenset({"log_access_count", "frequency"})
 NEVER_LOG_DAYS = 8.0
 # No feature is larger, so that its product with a learned weight stays finite.
 LARGEST = 1e6
+_FLAGS = ("is_superseded", "is_constraint", "is_pinned", "is_same_project")
 _SLOTS = 32
 _HOURS_PER_DAY = 24.0
 _DAYS_PER_WEEK = 7.0
@@ -91,17 +92,23 @@ def features(inputs: FeatureInputs) -> Floats:
         "weekday": (at.weekday() + hour / _HOURS_PER_DAY) / _DAYS_PER_WEEK,
         "month": (at.month - 1) / _MONTHS_PER_YEAR,
     }
+    counts: dict[str, ArrayLike] = {
+        "log_gap_hours": inputs.gap_hours or 0.0,
+        "log_age_days": inputs.age_days,
+        "log_access_count": inputs.access_count,
+        "log_days_since_useful": usage.days_since,
+        "log_useful_count": usage.count,
+        "log_days_since_useful_here": usage.days_since_here,
+        "log_useful_count_here": usage.count_here,
+    }
+    # log(1 + value), 0 for a negative or unknown value.
+    logs = {name: np.log1p(np.maximum(finite(values), 0.0)) for name, values in counts.items()}
     columns: dict[str, ArrayLike] = {
         **{f"{name}_sin": math.sin(2.0 * math.pi * turn) for name, turn in turns.items()},
         **{f"{name}_cos": math.cos(2.0 * math.pi * turn) for name, turn in turns.items()},
-        "log_gap_hours": _log(inputs.gap_hours or 0.0),
-        "log_age_days": _log(inputs.age_days),
+        **logs,
+        **{name: finite(getattr(inputs, name)) != 0.0 for name in _FLAGS},
         "importance": inputs.importance,
-        "log_access_count": _log(inputs.access_count),
-        "is_superseded": _flag(inputs.is_superseded),
-        "is_constraint": _flag(inputs.is_constraint),
-        "is_pinned": _flag(inputs.is_pinned),
-        "is_same_project": _flag(inputs.is_same_project),
         "entity_slot": inputs.entity_slot,
         "aspect_slot": inputs.aspect_slot,
         "stored_usefulness": inputs.stored_usefulness,
@@ -118,10 +125,12 @@ def features(inputs: FeatureInputs) -> Floats:
         **{item.name: getattr(parts, item.name) for item in fields(parts)},
         "recency_trust": inputs.trust.recency,
         "usefulness_trust": inputs.trust.usefulness,
-        "log_days_since_useful": _log_since(usage.days_since, usage.count),
-        "log_useful_count": _log(usage.count),
-        "log_days_since_useful_here": _log_since(usage.days_since_here, usage.count_here),
-        "log_useful_count_here": _log(usage.count_here),
+        "log_days_since_useful": np.where(
+            usage.count > 0.0, logs["log_days_since_useful"], NEVER_LOG_DAYS
+        ),
+        "log_days_since_useful_here": np.where(
+            usage.count_here > 0.0, logs["log_days_since_useful_here"], NEVER_LOG_DAYS
+        ),
         "frecency": usage.frecency,
         "used_in_previous": usage.in_previous,
         "share_of_recent": usage.share_of_recent,
@@ -142,16 +151,3 @@ def features(inputs: FeatureInputs) -> Floats:
 def project_slot(project: str | None) -> int:
     """Return a small number for a project, the same on every machine; 0 for none."""
     return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)
-
-
-def _log(values: ArrayLike) -> Floats:
-    """Return log(1 + value), 0 for a negative or unknown value."""
-    return np.asarray(np.log1p(np.maximum(finite(values), 0.0)))
-
-
-def _log_since(days: Floats, count: Floats) -> Floats:
-    return np.where(count > 0.0, _log(days), NEVER_LOG_DAYS)
-
-
-def _flag(values: ArrayLike) -> Floats:
-    return np.where(finite(values) != 0.0, 1.0, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -124,12 +124,19 @@ class _Texts:
     def read(self, indices: NDArray[np.intp]) -> None:
         """Read the texts of candidates that were not read yet."""
         unread = [index for index in indices.tolist() if index not in self.records]
+        if not unread:
+            return
         rows, context = self._run.rows[unread], self._run.context
         records = self._run.services.store.fetch(context.scope, rows, context.now)
-        for index, row in zip(unread, rows.tolist(), strict=True):
-            if row in records:
-                self.records[index] = records[row]
-                self._tokens[index], self._chars[index] = cost_of(records[row])
+        read = [
+            (index, records[row])
+            for index, row in zip(unread, rows.tolist(), strict=True)
+            if row in records
+        ]
+        self.records.update(read)
+        costs = costs_of([record for _, record in read])
+        for (index, _), cost in zip(read, costs, strict=True):
+            self._tokens[index], self._chars[index] = cost
 
     def pack(self, indices: NDArray[np.intp], limits: rank_packing.Limits) -> rank_packing.Packing:
         """Fill the budget with these candidates, best first."""
@@ -154,9 +161,9 @@ def pack(
     return rank_packing.pack(order, load, replace(limits, tokens=left))
 
 
-def cost_of(record: MemoryRecord) -> render.Cost:
-    """Return what a memory costs in a block."""
-    return render.cost(as_shown(_LONG_HANDLE, record))
+def costs_of(records: Sequence[MemoryRecord]) -> list[render.Cost]:
+    """Return what each memory costs in a block."""
+    return [render.cost(memory) for memory in as_shown((_LONG_HANDLE, one) for one in records)]
 
 
 def short_name(record: MemoryRecord) -> str:
@@ -164,10 +171,11 @@ def short_name(record: MemoryRecord) -> str:
     return f"{record.id[:8]} {record.content}"
 
 
-def as_shown(handle: str, record: MemoryRecord) -> render.RenderedMemory:
-    """Return a memory in the form that a block renders."""
-    return render.RenderedMemory(
-        handle, record.content, record.kind, record.provenance, record.trust
+def as_shown(handled: Iterable[tuple[str, MemoryRecord]]) -> tuple[render.RenderedMemory, ...]:
+    """Return memories with their handles in the form that a block renders."""
+    return tuple(
+        render.RenderedMemory(handle, record.content, record.kind, record.provenance, record.trust)
+        for handle, record in handled
     )
 
 

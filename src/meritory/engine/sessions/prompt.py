@@ -23,7 +23,7 @@ from meritory.engine.sessions.packing import (
     Served,
     ShownMemory,
     as_shown,
-    cost_of,
+    costs_of,
     empty_block,
     numbered,
     pack,
@@ -281,7 +281,7 @@ def pack_prompt(run: PromptRun) -> None:
     handled = [(handles[record.id], record) for record in chosen]
     full = replace(
         empty,
-        memories=tuple(as_shown(handle, record) for handle, record in handled),
+        memories=as_shown(handled),
         overflow=overflow,
     )
     has_news = bool(handled or full.overflow)
@@ -322,7 +322,7 @@ def _fit(
 
     A required memory that the session knows about already is not named again.
     """
-    costs = [cost_of(record) for record in run.memories]
+    costs = costs_of(run.memories)
     packing = pack(
         range(len(costs)),
         rank_packing.Load(

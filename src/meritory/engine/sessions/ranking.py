@@ -120,9 +120,10 @@ def gather_candidates(run: Ranking) -> None:
     scope, vector, now = context.scope, context.vector, context.now
     size = run.services.policy.predictor.candidate_pool_size
     limit = max(SOURCE_LIMIT, size // 3)
+    now_days = epoch_days(now)
     past, project = store.past(scope, vector.embedder)
     moment = usage_history.Moment(
-        epoch_days(now),
+        now_days,
         np.empty(0, np.float32) if vector.vector is None else vector.vector,
         project,
         context.words,
@@ -169,7 +170,7 @@ def _describe(
     hindsight: usage_history.Hindsight,
 ) -> CandidatePool:
     """Return the pool with everything that ranking reads about its candidates."""
-    context = run.context
+    context, now_days = run.context, epoch_days(run.context.now)
     rows = np.array(pooled.rows, np.int64)
     traits_of = run.services.store.traits(context.scope, rows, context.now)
     # A memory that changed or expired since the search has no traits.
@@ -186,7 +187,7 @@ def _describe(
         hindsight=hindsight,
         usage=usage_history.usage(hindsight, rows[live]),
         required=np.array([rank_candidates.REQUIRED in names for names in origins], np.bool_),
-        age_days=epoch_days(context.now) - since_days,
+        age_days=now_days - since_days,
         match=rank_composite.context_match(gathered.cosine[at], gathered.text[at]),
         title=title_scores(context.text, [title_words(trait.opening) for trait in traits]),
     )

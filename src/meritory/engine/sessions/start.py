@@ -79,8 +79,7 @@ def pack_opening(run: SessionRun) -> None:
     handled = numbered(packed.memories, first=1)
     text = ""
     if handled or packed.overflow:
-        shown = tuple(as_shown(handle, record) for handle, record in handled)
-        full = replace(empty, memories=shown, overflow=packed.overflow)
+        full = replace(empty, memories=as_shown(handled), overflow=packed.overflow)
         text, token_count = _render_opening(full, policy.start_tokens)
         run.injection = Injection(
             number=FIRST_INJECTION,
@@ -199,7 +198,7 @@ def resume(services: Services, session: SessionRecord) -> Served:
         status_line=status_line(services, session.user, state_of(services, session.user)),
         explain=True,
         invite=policy.invite,
-        memories=tuple(as_shown(str(one.handle), record) for one, record in shown),
+        memories=as_shown((str(one.handle), record) for one, record in shown),
         overflow=tuple(short_name(live[one.memory_id]) for one in left if one.memory_id in live),
     )
     text = ""

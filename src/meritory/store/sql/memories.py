@@ -330,13 +330,14 @@ class SqlMemoryReads(SqlMemoryQueries):
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
         """Return the live and valid memories of these rows that the scope may see."""
         with self._reading(scope.user) as connection:
+            scopes = visible_scopes(connection, scope)
             return MemoryRows(connection, self.damaged).sound_records(
                 f"""m.row IN (SELECT value FROM json_each(:rows))
                     AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {LIVE}
                     AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608
                 {
                     "rows": as_json(rows.tolist()),
-                    "scopes": as_json(visible_scopes(connection, scope)),
+                    "scopes": as_json(scopes),
                     "now": moment_text(now),
                 },
             )
@@ -511,10 +512,11 @@ class SqlMemoryReads(SqlMemoryQueries):
 def _parameters(
     connection: SqlConnection, scope: Scope, keys: Sequence[str], now: datetime
 ) -> dict[str, str]:
+    scopes = visible_scopes(connection, scope)
     return {
         "user": scope.user,
         "keys": as_json(keys),
-        "scopes": as_json(visible_scopes(connection, scope)),
+        "scopes": as_json(scopes),
         "now": moment_text(now),
     }
 
