@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from meritory.domain.errors import BadReply, Conflict, PortError, PortTimeout
 from meritory.domain.policy import RRF_K
@@ -51,9 +53,9 @@ class TrainReport:
     version: int
     scorer: str
     is_accepted: bool
-    sample_count: int
-    skipped_count: int
-    duration_ms: float
+    sample_count: int = 0
+    skipped_count: int = 0
+    duration_ms: float = 0.0
     loss: float | None = None
     canary_ndcg: float | None = None
     canary_ndcg_delta: float | None = None
@@ -63,6 +65,24 @@ class TrainReport:
     canary_best_delta: float | None = None
     gates: tuple[dict[str, Any], ...] = ()
     error: str | None = None
+
+
+CANARY_NAMES = tuple(name for name in TrainReport.__slots__ if name.startswith("canary_"))
+M = TypeVar("M", TrainOrder, TrainReport)
+
+
+def encode(message: TrainOrder | TrainReport) -> str:
+    """Return an order or a report as text."""
+    return json.dumps(asdict(message), default=datetime.isoformat)
+
+
+def decode(text: str, kind: type[M]) -> M:
+    """Return the order or report of a text; BadReply if it is invalid."""
+    try:
+        # By way of json, because a loss may be NaN.
+        return msgspec.convert(json.loads(text), kind)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise BadReply(f"the {kind.__name__} of a training cannot be read: {error}") from error
 
 
 class StoreLocation(Protocol):
@@ -113,7 +133,7 @@ class SpawnedTrainer:
         """Run the training, and wait for its report."""
         process = self._begun()
         try:
-            output, errors = process.communicate(order_text(order), timeout=TRAINER_LIMIT_S)
+            output, errors = process.communicate(encode(order), timeout=TRAINER_LIMIT_S)
         except subprocess.TimeoutExpired as error:
             raise PortTimeout("training took too long and was stopped") from error
         finally:
@@ -122,7 +142,7 @@ class SpawnedTrainer:
         if process.returncode:
             last = errors.strip()[-_ERROR_CHARS:]
             raise PortError(f"training ended with {process.returncode}: {last}")
-        return read_report(output)
+        return decode(output, TrainReport)
 
     def _begun(self) -> subprocess.Popen[str]:
         with self._lock:
@@ -157,28 +177,3 @@ def _end(process: subprocess.Popen[str]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def order_text(order: TrainOrder) -> str:
-    """Return an order as text."""
-    return json.dumps({**asdict(order), "at": order.at.isoformat()})
-
-
-def read_order(text: str) -> TrainOrder:
-    """Return the order of a text."""
-    known: dict[str, Any] = json.loads(text)
-    return TrainOrder(**{**known, "at": datetime.fromisoformat(known["at"])})
-
-
-def report_text(report: TrainReport) -> str:
-    """Return a report as text."""
-    return json.dumps(asdict(report))
-
-
-def read_report(text: str) -> TrainReport:
-    """Return the report of a text; BadReply if it is invalid."""
-    try:
-        known: dict[str, Any] = json.loads(text)
-        return TrainReport(**{**known, "gates": tuple(known["gates"])})
-    except (ValueError, TypeError, LookupError) as error:
-        raise BadReply(f"the report of the training cannot be read: {error}") from error

@@ -17,7 +17,7 @@ from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.ports.sidecar import LineReader
-from meritory.ports.trainer_process import read_order, report_text
+from meritory.ports.trainer_process import TrainOrder, decode, encode
 from meritory.sidecar.requests import PROCESS_ENDED, RpcServer
 from meritory.sidecar.service import SLOW, Library, Service, ServiceSetup
 from meritory.store.opening import open_reader
@@ -111,7 +111,7 @@ def train_main(store: str, models: str, base: str) -> int:
     """
     from meritory.engine.predictor.train import Workshop, train
 
-    order = read_order(sys.stdin.read())
+    order = decode(sys.stdin.read(), TrainOrder)
     try:
         reader = open_reader(Place.from_process(store, os.environ))
         shelves = ModelFolders(Path(models), Path(base), reader.models)
@@ -121,5 +121,5 @@ def train_main(store: str, models: str, base: str) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     reader.close()
-    sys.stdout.write(report_text(report))
+    sys.stdout.write(encode(report))
     return 0

@@ -9,15 +9,17 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.model.base import Floats, RankingQuery, Rows, Vectors, words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
+
+if TYPE_CHECKING:
+    from meritory.sidecar.service import Library
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -242,22 +244,10 @@ class ScoreOutcome(RequestCandidates, frozen=True, kw_only=True):
     continuity_score: Turn = 1.0
 
 
-class ScoreSource(Protocol):
-    """Where vectors and texts of memories come from."""
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        """The vectors of memories; one without is missing from the answer."""
-
-    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """What memories say; one that is gone is missing from the answer."""
-
-
 class Desk:
     """Lays out one call for a model; the source is asked only for what is really needed."""
 
-    def __init__(self, asked: RequestCandidates, embedder: str, source: ScoreSource) -> None:
+    def __init__(self, asked: RequestCandidates, embedder: str, source: Library) -> None:
         self._asked = asked
         self._embedder = embedder
         self._source = source

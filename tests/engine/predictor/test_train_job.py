@@ -47,10 +47,8 @@ from meritory.ports.trainer_process import (
     SpawnedTrainer,
     TrainOrder,
     TrainReport,
-    order_text,
-    read_order,
-    read_report,
-    report_text,
+    decode,
+    encode,
 )
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.influence import HistoryProof
@@ -543,7 +541,7 @@ def test_users_have_each_their_own_shelf(items: Desk) -> None:
 
 def test_orders_and_reports_travel_whole(items: Desk) -> None:
     order = order_of(items, embedder="static-256", rrf_k=3, after_reset=True)
-    assert read_order(order_text(order)) == order
+    assert decode(encode(order), TrainOrder) == order
     report = TrainReport(
         version=3,
         scorer="features",
@@ -556,10 +554,10 @@ def test_orders_and_reports_travel_whole(items: Desk) -> None:
         gates=({"name": "drop", "passed": True, "value": None},),
         error=None,
     )
-    assert read_report(report_text(report)) == report
+    assert decode(encode(report), TrainReport) == report
     for text in ("", "[]", "{}", "null", json.dumps({"gates": [], "more": 1})):
         with pytest.raises(BadReply):
-            read_report(text)
+            decode(text, TrainReport)
 
 
 def test_the_process_trains_what_this_one_would(items: Desk) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from meritory.domain.errors import BadCheckpoint, Busy, StorageError
 from meritory.domain.predictor import TIE, TrainingRun
 from meritory.domain.session import Event
-from meritory.domain.world import moment_text, parse_moment
+from meritory.domain.world import moment_text
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, ModelFolders, Scorer, ScorerFacts, Soundness
@@ -98,28 +100,12 @@ class PredictorState:
 
     def encoded(self) -> str:
         """Return the state as the store keeps it."""
-        values = asdict(self)
-        if self.last_trained_at is not None:
-            values["last_trained_at"] = moment_text(self.last_trained_at)
-        return json.dumps(values)
+        return json.dumps(asdict(self), default=moment_text)
 
 
 def decoded(text: str | None) -> PredictorState:
-    """Return a stored state; the first one if there is none."""
-    if text is None:
-        return PredictorState()
-    # Fields that a later version of Meritory added are ignored.
-    names = {item.name for item in fields(PredictorState)}
-    values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in names}
-    values["standing"] = InfluenceState(**values["standing"])
-    if values.get("history") is not None:
-        history = values["history"]
-        values["history"] = HistoryProof(**{**history, "trust": Trust(**history["trust"])})
-    else:
-        values["history"] = HistoryProof()
-    if values.get("last_trained_at") is not None:
-        values["last_trained_at"] = parse_moment(values["last_trained_at"])
-    return PredictorState(**values)
+    """Return a stored state, without fields of later versions; the first one if there is none."""
+    return PredictorState() if text is None else msgspec.convert(json.loads(text), PredictorState)
 
 
 def known_state(services: Services, user: str) -> PredictorState:

@@ -12,10 +12,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meritory.domain.errors import MeritoryError
 from meritory.domain.predictor import TaughtSession
@@ -25,9 +24,12 @@ from meritory.model.canary import Terms, examine
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags, restored
 from meritory.model.fit import crossed
 from meritory.ports.scorer import BASE_VERSION, ModelFolders
-from meritory.ports.trainer_process import TrainOrder, TrainReport
+from meritory.ports.trainer_process import CANARY_NAMES, TrainOrder, TrainReport
 from meritory.rank import labels
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
+
+if TYPE_CHECKING:
+    from meritory.store.opening import TaughtReader
 
 # More sessions than these tell nothing new about a user, and cost time (decision 14).
 TRAIN_SESSIONS = 1_000
@@ -38,26 +40,11 @@ FRESH_LIMIT_S = 30.0
 _COSINE = FEATURES.index("cosine")
 
 
-class TrainingReader(Protocol):
-    """What training reads of a store."""
-
-    def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        """The latest judged sessions that count, oldest first."""
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        """The stored vectors of memories."""
-
-    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """What memories say."""
-
-
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """What training needs: the store to read, the shelves to fill, and a clock that only counts."""
 
-    reader: TrainingReader
+    reader: TaughtReader
     shelves: ModelFolders
     monotonic_ms: Callable[[], float]
 
@@ -68,10 +55,23 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
     taught = workshop.reader.taught_sessions(order.user, FEATURE_VERSION, TRAIN_SESSIONS)
     learned = [session for session in taught if not session.is_canary]
     canary = [session for session in taught if session.is_canary]
-    study = _Study(workshop, order, _base(workshop, order))
-    model, losses = study.learned(learned, lambda: _is_late(workshop, began_ms))
+    study = _Study(workshop, order)
+    until_ms = began_ms + TIME_LIMIT_MS
+    model, losses = study.learned(learned, lambda: workshop.monotonic_ms() > until_ms)
     shelf = workshop.shelves.of(order.user)
-    path = shelf.put(_checkpoint(order, model, len(learned)))
+    path = shelf.put(
+        Checkpoint(
+            kind=model.kind,
+            params=model.params,
+            model_version=order.version,
+            embedder=order.embedder or "",
+            features=FEATURES,
+            feature_version=FEATURE_VERSION,
+            flags=CheckpointFlags.FINE_TUNED,
+            trained_at=order.at,
+            session_count=len(learned),
+        )
+    )
     terms = Terms(
         losses=losses,
         loads_afresh=_loads_afresh(path),
@@ -94,22 +94,10 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
         sample_count=len(learned),
         skipped_count=len(taught) - len(learned),
         loss=float(losses[-1]) if losses else None,
-        canary_ndcg=report.canary_ndcg,
-        canary_ndcg_delta=report.canary_ndcg_delta,
-        canary_score_variance=report.canary_score_variance,
-        canary_topk_churn=report.canary_topk_churn,
-        canary_best_delta=report.canary_best_delta,
+        **{name: getattr(report, name) for name in CANARY_NAMES},
         gates=tuple(asdict(check) for check in report.checks),
         duration_ms=workshop.monotonic_ms() - began_ms,
     )
-
-
-def _is_late(workshop: Workshop, began_ms: float) -> bool:
-    return workshop.monotonic_ms() - began_ms > TIME_LIMIT_MS
-
-
-def _base(workshop: Workshop, order: TrainOrder) -> Model:
-    return restored(workshop.shelves.checkpoint(order.user, BASE_VERSION))
 
 
 def _rng(order: TrainOrder) -> np.random.Generator:
@@ -129,42 +117,25 @@ def _loads_afresh(path: Path) -> bool:
     return done.returncode == 0
 
 
-def _checkpoint(order: TrainOrder, model: Model, session_count: int) -> Checkpoint:
-    return Checkpoint(
-        kind=model.kind,
-        params=model.params,
-        model_version=order.version,
-        embedder=order.embedder or "",
-        features=FEATURES,
-        feature_version=FEATURE_VERSION,
-        flags=CheckpointFlags.FINE_TUNED,
-        trained_at=order.at,
-        session_count=session_count,
-    )
-
-
 class _Study:
     """One training: sessions as lessons, and the scorer that learns from them."""
 
-    def __init__(self, workshop: Workshop, order: TrainOrder, base: Model) -> None:
+    def __init__(self, workshop: Workshop, order: TrainOrder) -> None:
         self._workshop = workshop
         self._order = order
-        self._base = base
+        base = restored(workshop.shelves.checkpoint(order.user, BASE_VERSION))
+        self._prior = ranker.baseline_weights()
+        if isinstance(base, ranker.Ranker):
+            self._prior = base.weights
 
     def learned(
         self, sessions: Sequence[TaughtSession], should_stop: Callable[[], bool]
     ) -> tuple[Model, Sequence[float]]:
         """The challenger and its losses."""
         if self._order.scorer == ranker.KIND:
-            model, loss = ranker.fitted(
-                self.lessons(sessions), self._prior(), should_stop=should_stop
-            )
+            lessons = self.lessons(sessions)
+            model, loss = ranker.fitted(lessons, self._prior, should_stop=should_stop)
             return model, (loss,)
-        return self._attention(sessions, should_stop)
-
-    def _attention(
-        self, sessions: Sequence[TaughtSession], should_stop: Callable[[], bool]
-    ) -> tuple[Model, Sequence[float]]:
         # Here, because few choose this scorer.
         from meritory.model.attention import Attention
         from meritory.model.fit import FitPlan, fit
@@ -173,11 +144,6 @@ class _Study:
         lessons = self.lessons(sessions)
         width = max((_width(one) for one in sessions), default=0)
         return fit(Attention.fresh(width, rng), lessons, FitPlan(), rng, should_stop)
-
-    def _prior(self) -> NDArray[np.float64]:
-        if isinstance(self._base, ranker.Ranker):
-            return self._base.weights
-        return ranker.baseline_weights()
 
     def kept(self, version: int) -> Model | None:
         """A model that is on the shelf; None when it cannot be used any more."""
@@ -190,7 +156,7 @@ class _Study:
         """Sessions with scores by models that learned from the others; none for slow scorers."""
         if self._order.scorer != ranker.KIND:
             return []
-        prior, latest = self._prior(), sessions[-EXAM_SESSIONS:]
+        prior, latest = self._prior, sessions[-EXAM_SESSIONS:]
         lessons = self.lessons(latest)
         scored = crossed(
             [one.key for one in latest], lessons, lambda some: ranker.fitted(some, prior)[0]
@@ -231,15 +197,11 @@ def lesson_of(session: TaughtSession, query: RankingQuery) -> TrainingExample:
     harm = np.where(known, np.maximum(-session.labels, 0.0), 0.0)
     weights = np.where(known, 1.0 + labels.HARM_WEIGHT * harm, 0.0)
     values = np.where(known, session.labels, 0.0)
-    soft = _soft_negatives(session, int(known.sum()))
+    # Some memories that were neither shown nor missed, always the same ones.
+    unseen = np.flatnonzero([rule == "unjudged" for rule in session.rules])
+    wanted = min(len(unseen), labels.SOFT_NEGATIVES_PER_LABEL * int(known.sum()))
+    drawn = np.random.default_rng(zlib.crc32(session.key.encode())).permutation(unseen)
+    soft = np.sort(drawn[:wanted])
     values[soft] = labels.soft_negatives(session.features[soft, _COSINE])
     weights[soft] = labels.SOFT_NEGATIVE_WEIGHT
     return TrainingExample(query=query, labels=values, weights=weights)
-
-
-def _soft_negatives(session: TaughtSession, label_count: int) -> NDArray[np.int64]:
-    """Return some memories that were neither shown nor missed, always the same ones."""
-    unseen = np.flatnonzero([rule == "unjudged" for rule in session.rules])
-    wanted = min(len(unseen), labels.SOFT_NEGATIVES_PER_LABEL * label_count)
-    drawn = np.random.default_rng(zlib.crc32(session.key.encode())).permutation(unseen)
-    return np.sort(drawn[:wanted])

@@ -26,6 +26,9 @@ from meritory.ports.trainer_process import TrainOrder, TrainReport
 from meritory.rank import influence
 from meritory.store.contract.store import Transaction
 
+# The fields of a report that a training run keeps.
+_REPORTED = tuple(name for name in TrainReport.__slots__ if name in TrainingRun.__slots__)
+
 
 def order(transaction: Transaction, user: str, reason: str, now: datetime) -> None:
     """Orders a training, unless one is ordered already."""
@@ -46,7 +49,20 @@ def train(services: Services, job: Job) -> Effect:
     state = known_state(services, job.user)
     if services.trainer is None or state.order_reason is None:
         return no_effect
-    wanted = _order(services, job.user, state, state.order_reason)
+    serving = services.store.serving_embedder()
+    wanted = TrainOrder(
+        user=job.user,
+        scorer=services.policy.predictor.scorer,
+        version=state.latest + 1,
+        incumbent=state.version,
+        best=state.best,
+        reason=state.order_reason,
+        at=services.world.now(),
+        embedder=None if serving is None else serving.name,
+        rrf_k=services.policy.predictor.rrf_k,
+        # A model need not resemble the base that all users share.
+        after_reset=state.order_reason == "drift" or state.version == BASE_VERSION,
+    )
     try:
         with services.observer.timed("predictor_train"):
             report = services.trainer.train(wanted)
@@ -56,16 +72,13 @@ def train(services: Services, job: Job) -> Effect:
             version=wanted.version,
             scorer=wanted.scorer,
             is_accepted=False,
-            sample_count=0,
-            skipped_count=0,
-            duration_ms=0.0,
             error=str(error),
         )
     record = services.store.record(job.user, wanted.scorer, influence.RECORD_SESSIONS)
 
     def effect(transaction: Transaction) -> After:
         before = decoded(transaction.predictor_state(job.user))
-        after = _after(services, before, wanted, report)
+        after = _after(before, wanted, report)
         if report.is_accepted:
             weighings = influence.weigh(record, after.history)
             policy = services.policy.predictor
@@ -74,7 +87,15 @@ def train(services: Services, job: Job) -> Effect:
             )
             after = replace(after, standing=standing)
         transaction.set_predictor_state(job.user, after.encoded())
-        transaction.add_training_run(job.user, _run(wanted, report, after))
+        run = TrainingRun(
+            at=wanted.at,
+            reason=wanted.reason,
+            model_version=wanted.version,
+            train_validation_failures=after.failures,
+            drift_resets=after.standing.drift_resets,
+            **{name: getattr(report, name) for name in _REPORTED},
+        )
+        transaction.add_training_run(job.user, run)
         events = _events(wanted, report, before, after)
         transaction.log_events(job.user, events)
         return partial(publish, services, events)
@@ -82,26 +103,7 @@ def train(services: Services, job: Job) -> Effect:
     return effect
 
 
-def _order(services: Services, user: str, state: PredictorState, reason: str) -> TrainOrder:
-    serving = services.store.serving_embedder()
-    return TrainOrder(
-        user=user,
-        scorer=services.policy.predictor.scorer,
-        version=state.latest + 1,
-        incumbent=state.version,
-        best=state.best,
-        reason=reason,
-        at=services.world.now(),
-        embedder=None if serving is None else serving.name,
-        rrf_k=services.policy.predictor.rrf_k,
-        # A model need not resemble the base that all users share.
-        after_reset=reason == "drift" or state.version == BASE_VERSION,
-    )
-
-
-def _after(
-    services: Services, state: PredictorState, wanted: TrainOrder, report: TrainReport
-) -> PredictorState:
+def _after(state: PredictorState, wanted: TrainOrder, report: TrainReport) -> PredictorState:
     """The state after a training; a refused model leaves what serves as it is."""
     state = replace(
         state,
@@ -131,65 +133,35 @@ def _after(
     )
 
 
-def _run(wanted: TrainOrder, report: TrainReport, after: PredictorState) -> TrainingRun:
-    return TrainingRun(
-        at=wanted.at,
-        model_version=wanted.version,
-        scorer=wanted.scorer,
-        reason=wanted.reason,
-        loss=report.loss,
-        sample_count=report.sample_count,
-        skipped_count=report.skipped_count,
-        duration_ms=report.duration_ms,
-        is_accepted=report.is_accepted,
-        canary_ndcg=report.canary_ndcg,
-        canary_ndcg_delta=report.canary_ndcg_delta,
-        canary_score_variance=report.canary_score_variance,
-        canary_topk_churn=report.canary_topk_churn,
-        gates=report.gates,
-        train_validation_failures=after.failures,
-        drift_resets=after.standing.drift_resets,
-        error=report.error,
-    )
-
-
 def _events(
     wanted: TrainOrder, report: TrainReport, before: PredictorState, after: PredictorState
 ) -> list[Event]:
-    refused = [str(one["name"]) for one in report.gates if not one["passed"]]
-    trained = Event(
-        at=wanted.at,
-        category="predictor",
-        name="predictor.train",
-        details={
+    details: dict[str, dict[str, object]] = {
+        "predictor.train": {
             "model_version": report.version,
             "accepted": report.is_accepted,
-            "refused_by": refused,
+            "refused_by": [str(gate["name"]) for gate in report.gates if not gate["passed"]],
             "reason": wanted.reason,
             "samples": report.sample_count,
             "loss": report.loss,
             "alpha": after.alpha,
             "duration_ms": round(report.duration_ms, 1),
-        },
-    )
-    numbers: dict[str, dict[str, object]] = {}
+        }
+    }
     if report.is_accepted:
-        numbers["predictor.swap"] = {
+        details["predictor.swap"] = {
             "from": before.version,
             "to": after.version,
             "scorer": after.scorer,
             "shadow_left": after.shadow_left,
         }
     if before.standing.is_cold and not after.standing.is_cold:
-        numbers["predictor.cold_start_exit"] = {
+        details["predictor.cold_start_exit"] = {
             "judged": after.standing.judged,
             "success_rate": round(after.standing.success_rate, 6),
             "alpha": after.alpha,
         }
     return [
-        trained,
-        *(
-            Event(at=wanted.at, category="predictor", name=name, details=details)
-            for name, details in numbers.items()
-        ),
+        Event(at=wanted.at, category="predictor", name=name, details=numbers)
+        for name, numbers in details.items()
     ]
