@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError
-from meritory.domain.policy import RRF_K, SourceWeights
+from meritory.domain.policy import RRF_K
 from meritory.domain.predictor import TaughtSession
 from meritory.domain.world import moment_text
 from meritory.engine.predictor.state import load_checkpoint
@@ -68,7 +68,7 @@ def backtest(services: Services, user: str, limit: int = TRAIN_SESSIONS) -> dict
         "sessions": len(sessions),
         "since": moment_text(sessions[0].started_at),
         "until": moment_text(sessions[-1].started_at),
-        "results": [_told(one, baseline, sessions) for one in methods],
+        "results": [_report(one, baseline) for one in methods],
         "note": "alphas and columns were tried on the same sessions: the best of many is a little"
         " lucky",
     }
@@ -78,34 +78,37 @@ def backtest(services: Services, user: str, limit: int = TRAIN_SESSIONS) -> dict
 
 
 def _recorded(services: Services, user: str, sessions: Sequence[TaughtSession]) -> list[_Method]:
-    """What was on record when each session was served, and both rankings fused at every alpha."""
+    """Return the rankings on record for each session, and both fused at every alpha."""
     k = services.policy.predictor.rrf_k
-    found: dict[str, list[float]] = {}
-    for one in sessions:
-        has_model = bool((one.predictor_ranks > 0).any())
-        ranks = np.where(one.predictor_ranks > 0, one.predictor_ranks, len(one.labels) + 1)
-        outcome = _outcome(one, ranks if has_model else one.baseline_ranks, k)
-        spoken = outcome if has_model else None
-        found.setdefault(BASELINE, []).append(outcome.baseline_ndcg)
-        found.setdefault("predictor", []).append(spoken.predictor_ndcg if spoken else np.nan)
-        served = _outcome(one, _served_ranks(services, user, one), k)
-        found.setdefault("served", []).append(served.predictor_ndcg)
-        for place, alpha in enumerate(influence.ALPHAS):
-            gained = outcome.baseline_ndcg + spoken.ndcg[place] if spoken else np.nan
-            found.setdefault(f"alpha {alpha:g}", []).append(gained)
     about = {
         BASELINE: "the composite, as it was served",
         "predictor": "the models, as they scored then",
         "served": "what the agent was given: fused and diversified",
+        **{
+            f"alpha {alpha:g}": "both rankings fused with this weight" for alpha in influence.ALPHAS
+        },
     }
-    return [
-        _Method(name, about.get(name, "both rankings fused with this weight"), np.array(values))
-        for name, values in found.items()
-    ]
+    rows = []
+    for one in sessions:
+        has_model = bool((one.predictor_ranks > 0).any())
+        ranks = np.where(one.predictor_ranks > 0, one.predictor_ranks, len(one.labels) + 1)
+        outcome = _outcome(one, ranks if has_model else one.baseline_ranks, k)
+        records = services.store.session_memories(user, one.key)
+        rank_of = {record.memory_id: record.candidate.rank for record in records}
+        served_ranks = np.array([rank_of[memory_id] for memory_id in one.memory_ids], np.int64)
+        served = _outcome(one, served_ranks, k).predictor_ndcg
+        by_model = (
+            outcome.predictor_ndcg,
+            *(outcome.baseline_ndcg + gain for gain in outcome.ndcg),
+        )
+        predicted, *fused = by_model if has_model else (np.nan,) * len(by_model)
+        rows.append((outcome.baseline_ndcg, predicted, served, *fused))
+    columns = zip(about.items(), np.array(rows).T, strict=True)
+    return [_Method(name, text, values) for (name, text), values in columns]
 
 
 def _outcome(session: TaughtSession, ranks: Ranks, k: int) -> influence.ComparisonOutcome:
-    """Any order of a session's labelled candidates beside the baseline's."""
+    """Compare any order of a session's labelled candidates with the baseline's."""
     known = np.isfinite(session.labels)
     outcome = influence.compare(
         session.baseline_ranks[known], ranks[known], session.labels[known], k
@@ -115,111 +118,84 @@ def _outcome(session: TaughtSession, ranks: Ranks, k: int) -> influence.Comparis
     return outcome
 
 
-def _served_ranks(services: Services, user: str, session: TaughtSession) -> Ranks:
-    ranks = {
-        one.memory_id: one.candidate.rank
-        for one in services.store.session_memories(user, session.key)
-    }
-    return np.array([ranks[one] for one in session.memory_ids], np.int64)
-
-
 def _columns(services: Services, sessions: Sequence[TaughtSession]) -> list[_Method]:
-    """Composites that recorded features allow: the seed's feed, and single columns alone."""
-    ways: dict[str, Callable[[TaughtSession], Floats]] = {
-        "seed composite": partial(_seed_composite, services.policy.ranking)
-    }
-    ways |= {f"{name} alone": partial(_column, FEATURES.index(name)) for name in _ALONE}
-    about = {"seed composite": "the five weights fed with cosine, age and stored usefulness"}
+    """Return composites of recorded features: the seed's feed, and single columns alone."""
+    tables = [dict(zip(FEATURES, one.features.T, strict=True)) for one in sessions]
+    seed = [seed_composite(table, services.policy.ranking) for table in tables]
+    about = "the five weights fed with cosine, age and stored usefulness"
     return [
-        _Method(
-            name,
-            about.get(name, "one recorded number by itself"),
-            np.array([_ndcg(one, score(one)) for one in sessions]),
-        )
-        for name, score in ways.items()
+        _Method("seed composite", about, _ndcg(sessions, seed)),
+        *(
+            _Method(
+                f"{name} alone",
+                "one recorded number by itself",
+                _ndcg(sessions, [table[name] for table in tables]),
+            )
+            for name in _ALONE
+        ),
     ]
 
 
-def _column(place: int, session: TaughtSession) -> Floats:
-    return session.features[:, place]
-
-
-def _seed_composite(sources: SourceWeights, session: TaughtSession) -> Floats:
-    return seed_composite(dict(zip(FEATURES, session.features.T, strict=True)), sources)
-
-
-def _ndcg(session: TaughtSession, score: Floats) -> float:
-    """NDCG@10 of the order that scores make, equal ones by their ids: neither good nor bad."""
-    ranks = fusion.ranks(score, np.array(session.memory_ids, np.str_)).astype(np.int64)
-    return _outcome(session, ranks, RRF_K).predictor_ndcg
+def _ndcg(sessions: Sequence[TaughtSession], scores: Sequence[Floats]) -> Floats:
+    """Return NDCG@10 of the orders that scores make; equal scores are ordered by id."""
+    pairs = zip(sessions, scores, strict=True)
+    ranked = [(one, fusion.ranks(score, np.array(one.memory_ids, np.str_))) for one, score in pairs]
+    return np.array(
+        [_outcome(one, ranks.astype(np.int64), RRF_K).predictor_ndcg for one, ranks in ranked]
+    )
 
 
 def _learned(services: Services, user: str, sessions: Sequence[TaughtSession]) -> _Method:
-    """What the present way of learning makes of each session when it learns from the others."""
-    prior = _prior(services, user)
-    found = crossed(
+    """Return how the present way of learning ranks each session when it learns from the others."""
+    prior = ranker.baseline_weights()
+    with contextlib.suppress(BadCheckpoint):
+        base = restored(load_checkpoint(services, user, BASE_VERSION))
+        prior = base.weights if isinstance(base, ranker.Ranker) else prior
+    scores = crossed(
         [one.key for one in sessions],
         [lesson_of(one, RankingQuery(features=one.features)) for one in sessions],
         lambda some: ranker.fitted(some, prior)[0],
     )
-    values = np.array([_ndcg(*pair) for pair in zip(sessions, found, strict=True)])
-    return _Method("learned from the others", f"features, dealt into {FOLDS} parts", values)
+    about = f"features, dealt into {FOLDS} parts"
+    return _Method("learned from the others", about, _ndcg(sessions, scores))
 
 
-def _prior(services: Services, user: str) -> Floats:
-    try:
-        base = restored(load_checkpoint(services, user, BASE_VERSION))
-    except BadCheckpoint:
-        return ranker.baseline_weights()
-    return base.weights if isinstance(base, ranker.Ranker) else ranker.baseline_weights()
+# -- the report -----------------------------------------------------------------------------
 
 
-# -- what it says ---------------------------------------------------------------------------
-
-
-def _told(method: _Method, baseline: _Method, sessions: Sequence[TaughtSession]) -> dict[str, Any]:
+def _report(method: _Method, baseline: _Method) -> dict[str, Any]:
+    """Return the mean of a method, its gain over the baseline and a verdict."""
     # Every method is resampled alike.
     mean = bootstrap_interval(method.values, np.random.default_rng(SEED))
     gain = paired_bootstrap(method.values, baseline.values, np.random.default_rng(SEED))
+    verdict: str | None = "unclear"
+    statement = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+    if method is baseline:
+        verdict, statement = None, "what the others are held against"
+    elif not gain.count:
+        verdict, statement = "silent", "it never said anything"
+    elif gain.excludes_zero:
+        verdict = "better" if gain.mean > 0.0 else "worse"
+        statement += f": {verdict} than the baseline"
+    elif np.array_equal(method.values, baseline.values):
+        statement = "exactly as the baseline"
+    else:
+        statement += ": 0 lies inside, it may be chance"
+    parts = [part[np.isfinite(part)] for part in np.array_split(method.values, QUARTERS)]
     return {
         "id": method.name,
         "about": method.about,
         "sessions": mean.count,
         "ndcg": _plain(mean),
         "gain": None if method is baseline else _plain(gain),
-        "verdict": None if method is baseline else _verdict(gain),
-        "statement": _statement(method, baseline, gain),
-        "quarters": [_mean(part) for part in np.array_split(method.values, QUARTERS)],
+        "verdict": verdict,
+        "statement": statement,
+        "quarters": [round(float(part.mean()), 6) if part.size else None for part in parts],
     }
 
 
-def _plain(found: Interval) -> dict[str, float | None]:
-    if not found.count:
-        return {"mean": None, "low": None, "high": None}
-    return {name: round(getattr(found, name), 6) for name in ("mean", "low", "high")}
-
-
-def _verdict(gain: Interval) -> str:
-    if not gain.count:
-        return "silent"
-    if not gain.excludes_zero:
-        return "unclear"
-    return "better" if gain.mean > 0.0 else "worse"
-
-
-def _statement(method: _Method, baseline: _Method, gain: Interval) -> str:
-    if method is baseline:
-        return "what the others are held against"
-    if not gain.count:
-        return "it never said anything"
-    told = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
-    if np.array_equal(method.values, baseline.values):
-        return "exactly as the baseline"
-    if not gain.excludes_zero:
-        return f"{told}: 0 lies inside, it may be chance"
-    return f"{told}: {_verdict(gain)} than the baseline"
-
-
-def _mean(part: Floats) -> float | None:
-    known = part[np.isfinite(part)]
-    return round(float(known.mean()), 6) if known.size else None
+def _plain(interval: Interval) -> dict[str, float | None]:
+    return {
+        name: round(getattr(interval, name), 6) if interval.count else None
+        for name in ("mean", "low", "high")
+    }

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError, NotFound
 from meritory.domain.predictor import TrainingRun
 from meritory.domain.session import Event
 from meritory.engine.observe.observer import publish
-from meritory.engine.predictor.state import (
-    PredictorState,
-    decoded,
-    known_state,
-    load_checkpoint,
-    versions,
-)
+from meritory.engine.predictor.state import decoded, known_state, load_checkpoint, versions
 from meritory.engine.services import Services
 from meritory.model import checkpoint
 from meritory.model.checkpoint import Checkpoint
@@ -29,8 +21,18 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
         raise InputError(f"a version must be a whole number, not {version!r}")
     state = known_state(services, user)
     available = versions(services, user)
-    target = _previous(state, available) if version is None else version
-    model = _usable_model(services, user, state, target, available)
+    names = (f"{one} (base)" if one == BASE_VERSION else str(one) for one in available)
+    hint = f"available models: {', '.join(names)}"
+    target = state.previous if version is None else version
+    if version is None and target not in available:
+        target = next((one for one in available if one < state.version), None)
+    if target is None:
+        raise Conflict(f"there is no model before {state.version}", hint=hint)
+    if target not in available:
+        raise NotFound(f"unknown model: {target}", hint=hint)
+    if target == state.version:
+        raise Conflict(f"model {target} is already active", hint=hint)
+    model = _usable_model(services, user, target, hint)
     now = services.world.now()
     run = TrainingRun(
         at=now,
@@ -50,7 +52,7 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
 
     def work(transaction: Transaction) -> None:
         current = decoded(transaction.predictor_state(user))
-        after = current.rolled_back(target, model.kind)
+        after = current.rolled_back(run.model_version, model.kind)
         transaction.set_predictor_state(user, after.encoded())
         transaction.add_training_run(user, run)
         transaction.log_events(user, [event])
@@ -60,27 +62,7 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
     return run
 
 
-def _previous(state: PredictorState, available: Sequence[int]) -> int:
-    """Return the model before the one that serves, if it still exists, or else the next older."""
-    if state.previous is not None and state.previous in available:
-        return state.previous
-    earlier = [version for version in available if version < state.version]
-    if not earlier:
-        raise Conflict(
-            f"there is no model before {state.version}",
-            hint=f"available models: {_listed(available)}",
-        )
-    return earlier[0]
-
-
-def _usable_model(
-    services: Services, user: str, state: PredictorState, version: int, available: Sequence[int]
-) -> Checkpoint:
-    hint = f"available models: {_listed(available)}"
-    if version not in available:
-        raise NotFound(f"unknown model: {version}", hint=hint)
-    if version == state.version:
-        raise Conflict(f"model {version} is already active", hint=hint)
+def _usable_model(services: Services, user: str, version: int, hint: str) -> Checkpoint:
     try:
         model = load_checkpoint(services, user, version)
         serving = services.store.serving_embedder()
@@ -91,8 +73,3 @@ def _usable_model(
     if reason is not None:
         raise Conflict(f"model {version} is not usable: {reason}", hint=hint)
     return model
-
-
-def _listed(available: Sequence[int]) -> str:
-    names = (f"{one} (base)" if one == BASE_VERSION else str(one) for one in available)
-    return ", ".join(names)

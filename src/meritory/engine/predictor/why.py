@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Candidate, SessionMemory, SessionRecord
 from meritory.engine.predictor.state import load_checkpoint
 from meritory.engine.services import Services
+from meritory.engine.sessions.ranking import STANDING_KINDS
 from meritory.engine.sessions.start import FIRST_INJECTION
 from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import restored
@@ -25,130 +25,9 @@ from meritory.rank.fusion import rrf
 from meritory.rank.hybrid import REQUIRED
 from meritory.rank.packing import REQUIRED_SHARE
 
-# What is worth saying whatever a session is about.
+# Worth showing whatever a session is about.
 _ALWAYS = ("is_constraint", "is_pinned")
-_STANDING_KINDS = ("preference", "constraint", "lesson")
 _EVEN = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class WhyFacts:
-    """One memory in one session; it is no longer there when it was erased."""
-
-    session: SessionRecord
-    memory: MemoryRecord | None
-    records: Sequence[SessionMemory]
-
-
-def of_candidate(services: Services, case: WhyFacts, one: SessionMemory) -> list[str]:
-    """Why a candidate was shown, or was not."""
-    if one.handle is not None:
-        return [*_shown(services, case, one), *_harmful(one)]
-    return [*_harmful(one), _kept_out(services, case, one)]
-
-
-def _harmful(one: SessionMemory) -> list[str]:
-    if not one.is_harmful:
-        return []
-    return ["it was rated as harmful here, so it is not shown again in this session"]
-
-
-def _shown(services: Services, case: WhyFacts, one: SessionMemory) -> list[str]:
-    served = one.candidate
-    shown = services.store.injections(case.session.user, case.session.key)
-    injection = next((found for found in shown if found.number == one.injection), None)
-    when = "at the start"
-    if injection is not None and injection.kind == "prompt":
-        when = f"with prompt {injection.turn}"
-    told = [f"shown {when} as {one.handle}"]
-    if REQUIRED in served.origins:
-        told.append("required: pinned, or a constraint on what the session is about")
-    elif served.source == "exploration":
-        told.append(f"on trial: chance gave it the last place (1 in {1 / served.propensity:.0f})")
-    elif served.baseline_rank is not None:
-        told.append(f"rank {served.rank} was good enough")
-    return told
-
-
-def _kept_out(services: Services, case: WhyFacts, one: SessionMemory) -> str:
-    served, policy = one.candidate, services.policy.session
-    if served.source == "fts_only":
-        return "words of a prompt hit it, but no ranking had it among its candidates"
-    if REQUIRED in served.origins:
-        share = f"{REQUIRED_SHARE:.0%} of {policy.start_tokens} tokens"
-        return f"required, but what is required had used up its room ({share}): only named"
-    if not _is_worth(services, case, one):
-        return (
-            "not worth saying: no word in common with the context, not near it in meaning"
-            f" (floor {services.policy.recall.relevance_floor:g}), and it never helped before"
-        )
-    others = [other.candidate for other in case.records if _is_chosen(other)]
-    if served.propensity < _EVEN and any(other.source == "exploration" for other in others):
-        return "chance gave its place to one on trial"
-    if len(others) >= policy.start_limit:
-        last = max(other.rank for other in others if other.source != "exploration")
-        return f"rank {served.rank}: the {len(others)} places went to better ones, down to {last}"
-    return (
-        f"rank {served.rank}: the budget of {policy.start_tokens} tokens was used up,"
-        " or too little of it was left for a text of this length"
-    )
-
-
-def _is_chosen(one: SessionMemory) -> bool:
-    """Whether it took one of the places that the start of a session has."""
-    return one.injection == FIRST_INJECTION and REQUIRED not in one.candidate.origins
-
-
-def _is_worth(services: Services, case: WhyFacts, one: SessionMemory) -> bool:
-    """Whether anything spoke for it; without a context given, nothing speaks against anything."""
-    served = one.candidate
-    if not case.session.has_prompt or served.feature_version != FEATURE_VERSION:
-        return True
-    known = dict(zip(FEATURES, served.features, strict=True))
-    is_standing = case.memory is not None and case.memory.kind in _STANDING_KINDS
-    return (
-        is_standing
-        or any(known[name] > 0.0 for name in _ALWAYS)
-        or known["text"] > 0.0
-        or known["log_useful_count"] > 0.0
-        or known["centred_cosine"] >= services.policy.recall.relevance_floor
-    )
-
-
-def of_stranger(services: Services, case: WhyFacts) -> list[str]:
-    """Why a memory was not even a candidate, by what is known of it now."""
-    if case.memory is None:
-        return ["it is not there any more"]
-    session, memory = case.session, case.memory
-    began = session.started_at
-    tests = (
-        (memory.created_at > began, "it was stored after the session had begun"),
-        (not _is_open(memory.project, session.project), f"it belongs to project {memory.project}"),
-        (not _is_open(memory.agent, session.agent), f"it belongs to agent {memory.agent}"),
-        (memory.deleted_at is not None, "it was forgotten"),
-        (memory.superseded_by is not None, f"{memory.superseded_by} took its place"),
-        (memory.trust == "untrusted", "it is untrusted: `meritory confirm` makes it trusted"),
-        (_is_over(memory, session), "it no longer held when the session began"),
-    )
-    found = [told for holds, told in tests if holds]
-    if found:
-        return found
-    pool = sum(one.candidate.source != "fts_only" for one in case.records)
-    return [
-        "no search found it: neither importance, meaning and words, nor past use or what the"
-        f" context names put it among the {pool} candidates (at most"
-        f" {services.policy.predictor.candidate_pool_size})"
-    ]
-
-
-def _is_open(owner: str | None, asker: str | None) -> bool:
-    return owner is None or owner == asker
-
-
-def _is_over(memory: MemoryRecord, session: SessionRecord) -> bool:
-    return memory.valid_until is not None and memory.valid_until <= session.started_at
-
-
 _WEIGHTS = {
     "relevance": composite.WEIGHT_RELEVANCE,
     "recency": composite.WEIGHT_RECENCY,
@@ -160,8 +39,18 @@ _WEIGHTS = {
 _ROUNDING = 1e-6
 
 
+@dataclass(frozen=True, slots=True)
+class WhyFacts:
+    """One memory in one session; None if it was erased since."""
+
+    services: Services
+    session: SessionRecord
+    memory: MemoryRecord | None
+    records: Sequence[SessionMemory]
+
+
 def why(services: Services, user: str, memory_id: str, session_key: str) -> dict[str, Any]:
-    """Every number that put a memory in or kept it out, as JSON values.
+    """Return every number that put a memory in or kept it out, as JSON values.
 
     The memory is named by its id, the beginning of one, or its handle in that session.
     """
@@ -170,200 +59,240 @@ def why(services: Services, user: str, memory_id: str, session_key: str) -> dict
             raise InputError(f"{name} is text, not {type(given).__name__}")
     session = services.store.session(user, session_key)
     records = services.store.session_memories(user, session_key)
-    found_id = _named(services, user, records, memory_id)
-    memory = services.store.memories(user, [found_id]).get(found_id)
-    case = WhyFacts(session, memory, records)
-    one = next((record for record in records if record.memory_id == found_id), None)
-    told: dict[str, Any] = {
-        "id": found_id,
+    record = next((one for one in records if memory_id in (one.memory_id, one.handle)), None)
+    if record is None:
+        try:
+            full_id = services.store.get(user, memory_id).id
+        except NotFound:
+            # The session still knows a memory that was erased since.
+            starting = [one.memory_id for one in records if one.memory_id.startswith(memory_id)]
+            if not memory_id or len(starting) != 1:
+                raise
+            full_id = starting[0]
+        record = next((one for one in records if one.memory_id == full_id), None)
+    else:
+        full_id = record.memory_id
+    memory = services.store.memories(user, [full_id]).get(full_id)
+    facts = WhyFacts(services, session, memory, records)
+    answer: dict[str, Any] = {
+        "id": full_id,
         "session": session.key,
         "content": None if memory is None else memory.content,
-        "was_candidate": one is not None,
-        "was_injected": one is not None and one.handle is not None,
+        "was_candidate": record is not None,
+        "was_injected": record is not None and record.handle is not None,
     }
-    if one is None:
-        return {**told, "reasons": of_stranger(services, case)}
+    if record is None:
+        return {**answer, "reasons": _absent_reasons(facts)}
+    candidate = record.candidate
     return {
-        **told,
-        "reasons": of_candidate(services, case, one),
-        **_origins(one),
-        "baseline": _baseline(one.candidate),
-        "predictor": _predictor(services, session, records, one),
-        **_final(services, session, records, one),
-        **_outcome(one),
+        **answer,
+        "reasons": _candidate_reasons(facts, record),
+        "source": candidate.source,
+        "origins": list(candidate.origins),
+        "rank": candidate.rank or None,
+        **{name: getattr(candidate, name) for name in ("baseline_rank", "predictor_rank")},
+        "handle": record.handle,
+        "propensity": candidate.propensity,
+        "baseline": _baseline(candidate),
+        "predictor": _predictor(facts, candidate),
+        **_final(facts, candidate),
+        "label": record.label,
+        "label_parts": dict(record.label_parts),
+        **{name: getattr(record, name) for name in _OUTCOME},
     }
 
 
-def _named(services: Services, user: str, records: Sequence[SessionMemory], memory_id: str) -> str:
-    """The id that is meant; one that was erased since is still known to its session."""
-    for record in records:
-        if memory_id in (record.memory_id, record.handle):
-            return record.memory_id
-    try:
-        return services.store.get(user, memory_id).id
-    except NotFound:
-        starting = [one.memory_id for one in records if one.memory_id.startswith(memory_id)]
-        if memory_id and len(starting) == 1:
-            return starting[0]
-        raise
+_OUTCOME = (
+    *("relevance_score", "is_missing", "is_harmful", "fts_hit_count", "agent_relevance_score"),
+    "agent_feedback_count",
+)
 
 
-def _origins(one: SessionMemory) -> dict[str, Any]:
-    served = one.candidate
-    return {
-        "source": served.source,
-        "origins": list(served.origins),
-        "rank": served.rank or None,
-        "baseline_rank": served.baseline_rank,
-        "predictor_rank": served.predictor_rank,
-        "handle": one.handle,
-        "propensity": served.propensity,
-    }
+def _candidate_reasons(facts: WhyFacts, record: SessionMemory) -> list[str]:
+    """Return why a candidate was shown, or was not."""
+    harmful = []
+    if record.is_harmful:
+        harmful = ["it was rated as harmful here, so it is not shown again in this session"]
+    if record.handle is None:
+        return [*harmful, _left_out_reason(facts, record.candidate)]
+    candidate, session = record.candidate, facts.session
+    injections = facts.services.store.injections(session.user, session.key)
+    injection = next((one for one in injections if one.number == record.injection), None)
+    when = "at the start"
+    if injection is not None and injection.kind == "prompt":
+        when = f"with prompt {injection.turn}"
+    reasons = [f"shown {when} as {record.handle}"]
+    if REQUIRED in candidate.origins:
+        reasons.append("required: pinned, or a constraint on what the session is about")
+    elif candidate.source == "exploration":
+        chance = f"1 in {1 / candidate.propensity:.0f}"
+        reasons.append(f"on trial: chance gave it the last place ({chance})")
+    elif candidate.baseline_rank is not None:
+        reasons.append(f"rank {candidate.rank} was good enough")
+    return [*reasons, *harmful]
+
+
+def _left_out_reason(facts: WhyFacts, candidate: Candidate) -> str:
+    policy, floor = facts.services.policy.session, facts.services.policy.recall.relevance_floor
+    if candidate.source == "fts_only":
+        return "words of a prompt hit it, but no ranking had it among its candidates"
+    if REQUIRED in candidate.origins:
+        share = f"{REQUIRED_SHARE:.0%} of {policy.start_tokens} tokens"
+        return f"required, but what is required had used up its room ({share}): only named"
+    values = _features(candidate)
+    # Without a context, every candidate is worth showing.
+    is_worth = (
+        not facts.session.has_prompt
+        or not values
+        or (facts.memory is not None and facts.memory.kind in STANDING_KINDS)
+        or any(values[name] > 0.0 for name in (*_ALWAYS, "text", "log_useful_count"))
+        or values["centred_cosine"] >= floor
+    )
+    if not is_worth:
+        return (
+            "not worth saying: no word in common with the context, not near it in meaning"
+            f" (floor {floor:g}), and it never helped before"
+        )
+    others = [
+        one.candidate
+        for one in facts.records
+        if one.injection == FIRST_INJECTION and REQUIRED not in one.candidate.origins
+    ]
+    if candidate.propensity < _EVEN and any(other.source == "exploration" for other in others):
+        return "chance gave its place to one on trial"
+    if len(others) >= policy.start_limit:
+        last = max(other.rank for other in others if other.source != "exploration")
+        return (
+            f"rank {candidate.rank}: the {len(others)} places went to better ones, down to {last}"
+        )
+    return (
+        f"rank {candidate.rank}: the budget of {policy.start_tokens} tokens was used up,"
+        " or too little of it was left for a text of this length"
+    )
+
+
+def _absent_reasons(facts: WhyFacts) -> list[str]:
+    """Return why a memory was not even a candidate, by what is known of it now."""
+    session, memory = facts.session, facts.memory
+    if memory is None:
+        return ["it is not there any more"]
+    began, until = session.started_at, memory.valid_until
+    tests = (
+        (memory.created_at > began, "it was stored after the session had begun"),
+        (
+            memory.project not in (None, session.project),
+            f"it belongs to project {memory.project}",
+        ),
+        (memory.agent not in (None, session.agent), f"it belongs to agent {memory.agent}"),
+        (memory.deleted_at is not None, "it was forgotten"),
+        (memory.superseded_by is not None, f"{memory.superseded_by} took its place"),
+        (memory.trust == "untrusted", "it is untrusted: `meritory confirm` makes it trusted"),
+        (until is not None and until <= began, "it no longer held when the session began"),
+    )
+    pool = sum(one.candidate.source != "fts_only" for one in facts.records)
+    return [reason for holds, reason in tests if holds] or [
+        "no search found it: neither importance, meaning and words, nor past use or what the"
+        f" context names put it among the {pool} candidates (at most"
+        f" {facts.services.policy.predictor.candidate_pool_size})"
+    ]
 
 
 # -- the baseline -----------------------------------------------------------------------------
 
 
-def _baseline(served: Candidate) -> dict[str, Any]:
-    """The composite with its parts, and the effective score that let it in."""
-    told: dict[str, Any] = {
-        "composite": served.composite_score,
-        "effective": served.effective_score,
+def _baseline(candidate: Candidate) -> dict[str, Any]:
+    """Return the composite with its parts, and the effective score that let it in."""
+    answer: dict[str, Any] = {
+        "composite": candidate.composite_score,
+        "effective": candidate.effective_score,
         "parts": [],
     }
-    known = _features(served)
-    if known:
-        trust = composite.Trust(known["recency_trust"], known["usefulness_trust"])
-        parts = composite.HistoryParts(*(np.array([known[name]]) for name in _WEIGHTS))
-        told["history"] = {"recency": trust.recency, "usefulness": trust.usefulness}
-        told["title"] = known["title"]
-        told["parts"] = [
+    values = _features(candidate)
+    if values:
+        trust = composite.Trust(values["recency_trust"], values["usefulness_trust"])
+        parts = composite.HistoryParts(*(np.array([values[name]]) for name in _WEIGHTS))
+        answer["history"] = {"recency": trust.recency, "usefulness": trust.usefulness}
+        answer["title"] = values["title"]
+        answer["parts"] = [
             {"name": name, "value": value, "weight": weight, "adds": value * weight}
             for (name, weight), value in zip(
                 _WEIGHTS.items(), (float(part[0]) for part in parts.shrunk(trust)), strict=True
             )
         ]
-    return told
+    return answer
 
 
-def _features(served: Candidate) -> dict[str, float]:
-    """What was recorded, by name; empty for what was recorded by another version."""
-    if served.feature_version != FEATURE_VERSION or len(served.features) != len(FEATURES):
+def _features(candidate: Candidate) -> dict[str, float]:
+    """Return the recorded features by name; none if another version recorded them."""
+    if candidate.feature_version != FEATURE_VERSION or len(candidate.features) != len(FEATURES):
         return {}
-    return dict(zip(FEATURES, served.features, strict=True))
+    return dict(zip(FEATURES, candidate.features, strict=True))
 
 
 # -- the predictor ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """The candidates that were scored together, and the place of the one in question."""
-
-    table: NDArray[np.float64]
-    place: int
-
-
-def _predictor(
-    services: Services, session: SessionRecord, records: Sequence[SessionMemory], one: SessionMemory
-) -> dict[str, Any]:
-    """The model's score and, where it is a sum, what each feature added to it."""
-    known = _features(one.candidate)
-    told: dict[str, Any] = {
+def _predictor(facts: WhyFacts, candidate: Candidate) -> dict[str, Any]:
+    """Return the model's score and, where it is a sum, what each feature added to it."""
+    session, score, values = facts.session, candidate.predictor_score, _features(candidate)
+    answer: dict[str, Any] = {
         "scorer": session.scorer,
         "model_version": session.model_version,
-        "score": one.candidate.predictor_score,
-        "features": [{"name": name, "value": value} for name, value in known.items()],
+        "score": score,
+        "features": [{"name": name, "value": value} for name, value in values.items()],
         "note": None,
     }
-    if one.candidate.predictor_score is None:
-        told["note"] = "the model did not score it"
-        return told
-    field = _field(records, one)
-    if field is None:
-        told["note"] = "its features were recorded by another version: they cannot be weighed"
-        return told
-    try:
-        kept = load_checkpoint(services, session.user, session.model_version or 0)
-        model = restored(kept)
-    except MeritoryError:
-        told["note"] = f"model {session.model_version} is no longer there: only its score is known"
-        return told
-    if not isinstance(model, Ranker):
-        told["note"] = f"a model of kind {model.kind} is no sum of features"
-        return told
-    again = float(model.score(RankingQuery(features=field.table))[field.place])
-    if abs(again - one.candidate.predictor_score) > _ROUNDING:
-        told["note"] = f"{session.scorer} did not score it by these features alone"
-        return told
-    return {**told, **_weighed(model, field, one.candidate.predictor_score)}
-
-
-def _field(records: Sequence[SessionMemory], one: SessionMemory) -> _Field | None:
+    if score is None:
+        return {**answer, "note": "the model did not score it"}
+    # The candidates that were scored together.
     ranked = [
-        record.candidate
-        for record in records
-        if record.candidate.source != "fts_only" and record.candidate.baseline_rank is not None
+        one.candidate
+        for one in facts.records
+        if one.candidate.source != "fts_only" and one.candidate.baseline_rank is not None
     ]
-    if not all(_features(served) for served in ranked) or one.candidate not in ranked:
-        return None
-    return _Field(np.array([served.features for served in ranked]), ranked.index(one.candidate))
-
-
-def _weighed(model: Ranker, field: _Field, score: float) -> dict[str, Any]:
-    """Each feature with its weight, what told the most first."""
-    added = model.explained(field.table)[field.place]
-    within = standardised(field.table)[field.place]
-    rows: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "value": float(field.table[field.place, at]),
-            "within_session": float(within[at]),
-            "weight": float(model.weights[at]),
-            "adds": float(added[at]),
-        }
-        for at, name in enumerate(FEATURES)
-    ]
+    if candidate not in ranked or not all(map(_features, ranked)):
+        note = "its features were recorded by another version: they cannot be weighed"
+        return {**answer, "note": note}
+    try:
+        stored = load_checkpoint(facts.services, session.user, session.model_version or 0)
+        model = restored(stored)
+    except MeritoryError:
+        note = f"model {session.model_version} is no longer there: only its score is known"
+        return {**answer, "note": note}
+    if not isinstance(model, Ranker):
+        return {**answer, "note": f"a model of kind {model.kind} is no sum of features"}
+    table, at = np.array([one.features for one in ranked]), ranked.index(candidate)
+    if abs(float(model.score(RankingQuery(features=table))[at]) - score) > _ROUNDING:
+        return {**answer, "note": f"{session.scorer} did not score it by these features alone"}
+    added, within = model.explained(table)[at].tolist(), standardised(table)[at].tolist()
+    columns = zip(FEATURES, table[at].tolist(), within, model.weights.tolist(), added, strict=True)
+    names = ("name", "value", "within_session", "weight", "adds")
+    rows: list[dict[str, Any]] = [dict(zip(names, column, strict=True)) for column in columns]
     rows.sort(key=lambda row: -abs(row["adds"]))
-    rest = score - math.fsum(added.tolist())
-    return {"features": rows, "hidden_layer_adds": rest if abs(rest) > _ROUNDING else 0.0}
-
-
-# -- what came of both ------------------------------------------------------------------------
-
-
-def _final(
-    services: Services, session: SessionRecord, records: Sequence[SessionMemory], one: SessionMemory
-) -> dict[str, Any]:
-    """Both ranks fused, and what was taken off for saying the same as a better one."""
-    served = one.candidate
-    told: dict[str, Any] = {"fusion": None, "diversity": None, "final_score": served.final_score}
-    if served.baseline_rank is None:
-        return told
-    ranked_count = sum(record.candidate.baseline_rank is not None for record in records)
-    # One without a score ranks behind all that have one.
-    predictor_rank = served.predictor_rank or ranked_count + 1
-    k = services.policy.predictor.rrf_k
-    fused = float(rrf([served.baseline_rank], [predictor_rank], session.alpha, k)[0])
-    left = min(1.0, served.final_score / fused)
+    rest = score - math.fsum(added)
     return {
-        **told,
-        "fusion": {"alpha": session.alpha, "k": k, "score": fused},
-        "diversity": {
-            "factor": left if left < 1.0 - _ROUNDING else 1.0,
-            "was_lowered": left < 1.0 - _ROUNDING,
-        },
+        **answer,
+        "features": rows,
+        "hidden_layer_adds": rest if abs(rest) > _ROUNDING else 0.0,
     }
 
 
-def _outcome(one: SessionMemory) -> dict[str, Any]:
+# -- both together ----------------------------------------------------------------------------
+
+
+def _final(facts: WhyFacts, candidate: Candidate) -> dict[str, Any]:
+    """Return both ranks fused, and how far the score was lowered for repeating a better one."""
+    if candidate.baseline_rank is None:
+        return {"fusion": None, "diversity": None, "final_score": candidate.final_score}
+    ranked_count = sum(one.candidate.baseline_rank is not None for one in facts.records)
+    # One without a score ranks behind all that have one.
+    predictor_rank = candidate.predictor_rank or ranked_count + 1
+    k, alpha = facts.services.policy.predictor.rrf_k, facts.session.alpha
+    fused = float(rrf([candidate.baseline_rank], [predictor_rank], alpha, k)[0])
+    left = min(1.0, candidate.final_score / fused)
+    was_lowered = left < 1.0 - _ROUNDING
     return {
-        "label": one.label,
-        "label_parts": dict(one.label_parts),
-        "relevance_score": one.relevance_score,
-        "is_missing": one.is_missing,
-        "is_harmful": one.is_harmful,
-        "fts_hit_count": one.fts_hit_count,
-        "agent_relevance_score": one.agent_relevance_score,
-        "agent_feedback_count": one.agent_feedback_count,
+        "fusion": {"alpha": alpha, "k": k, "score": fused},
+        "diversity": {"factor": left if was_lowered else 1.0, "was_lowered": was_lowered},
+        "final_score": candidate.final_score,
     }
