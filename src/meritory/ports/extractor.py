@@ -222,20 +222,12 @@ class LlmExtractor:
         if data["case"] != case.number:
             # The number stands nowhere in the data, so a reply copied from there can not have it.
             raise BadReply("the extractor's reply is about another case")
-        return _checked(case, data["candidates"][:CANDIDATE_LIMIT])
-
-
-def _checked(case: ExtractInput, rows: Sequence[Mapping[str, Any]]) -> Extraction:
-    candidates: list[FoundClaim] = []
-    refused: list[Declined] = []
-    cited: set[str] = set()
-    for row in rows:
-        made = _candidate(case, row, cited)
-        if isinstance(made, FoundClaim):
-            candidates.append(made)
-        elif made is not None:
-            refused.append(made)
-    return Extraction(tuple(candidates), tuple(refused))
+        cited: set[str] = set()
+        made = [_candidate(case, row, cited) for row in data["candidates"][:CANDIDATE_LIMIT]]
+        return Extraction(
+            tuple(one for one in made if isinstance(one, FoundClaim)),
+            tuple(one for one in made if isinstance(one, Declined)),
+        )
 
 
 def _candidate(

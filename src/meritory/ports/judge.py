@@ -156,9 +156,14 @@ def build_case(
         entries.append(JudgedItem(text, place))
         if exhibit.provenance != "user_stated":
             doubled.add(place)
-            terms = " ".join(_bare_terms(text))
+            # Content words, sorted: no sentence can hide in them.
+            terms = sorted(
+                term
+                for term in query_terms(text, TERMS_LIMIT_COUNT)
+                if _BARE.fullmatch(term) and not _RUN.search(term)
+            )
             if terms:
-                entries.append(JudgedItem(terms, place, is_terms=True))
+                entries.append(JudgedItem(" ".join(terms), place, is_terms=True))
     shuffled = sorted(entries, key=lambda entry: world.random_bits(64))
     return JudgeInput(
         number=f"{world.random_bits(64):016x}",
@@ -169,16 +174,11 @@ def build_case(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """A model's scores on the exhibits of a case, and which the user had to explain again."""
+def read_findings(case: JudgeInput, data: Mapping[str, Any]) -> tuple[list[float], list[int]]:
+    """Return the scores of a reply, and which memories the user had to explain again.
 
-    relevance: tuple[float, ...]
-    missing: tuple[int, ...]
-
-
-def read_findings(case: JudgeInput, data: Mapping[str, Any]) -> Findings:
-    """Return the findings of a well-formed reply, or raise BadReply: all of it, or nothing."""
+    Raise BadReply if any part of it is wrong.
+    """
     if data["case"] != case.number:
         # The number stands nowhere in the data, so a reply copied from there can not have it.
         raise BadReply("the judge's reply is about another case")
@@ -202,13 +202,7 @@ def read_findings(case: JudgeInput, data: Mapping[str, Any]) -> Findings:
         relevance.append(score)
         if is_missing:
             missing.append(place)
-    return Findings(tuple(relevance), tuple(missing))
-
-
-def _bare_terms(text: str) -> list[str]:
-    """The content words of a text, sorted; nothing in which a whole sentence could hide."""
-    terms = query_terms(text, TERMS_LIMIT_COUNT)
-    return sorted(term for term in terms if _BARE.fullmatch(term) and not _RUN.search(term))
+    return relevance, missing
 
 
 def share(number: float, what: str) -> float:
@@ -219,24 +213,20 @@ def share(number: float, what: str) -> float:
 
 
 def _tail(transcript: Sequence[Turn]) -> list[str]:
-    """The last turns in which something was said or done, within the limit, oldest first."""
+    """Return the last turns that said or did something, within the limit, oldest first."""
     left = TRANSCRIPT_LIMIT_CHARS
     lines: list[str] = []
-    for turn in reversed(transcript):
+    for turn in reversed([turn for turn in transcript if turn.role in SPEAKERS]):
         if left <= 0:
             break
-        text = _evidence(turn) if turn.role in SPEAKERS else ""
+        # Only the end is shown; more than that is cleaned, so that a mark or a key is not cut in
+        # two.
+        recent = turn.text[-4 * TRANSCRIPT_LIMIT_CHARS :]
+        text = mask_injections(redact(strip_trailers(strip_injected(recent)))).strip()
         if text:
             lines.append(f"[{SPEAKERS[turn.role]}] {_quoted(text[-left:])}")
             left -= len(text)
     return lines[::-1]
-
-
-def _evidence(turn: Turn) -> str:
-    """What a turn says, without what we put into it ourselves, without secrets and pleas."""
-    # Only the end is shown; more than that is cleaned, so that a mark or a key is not cut in two.
-    recent = turn.text[-4 * TRANSCRIPT_LIMIT_CHARS :]
-    return mask_injections(redact(strip_trailers(strip_injected(recent)))).strip()
 
 
 def _quoted(text: str) -> str:
@@ -308,7 +298,7 @@ class LlmJudge:
             return Verdict(score=None, confidence=0.0, relevance=nothing, judge=self.name)
         reply = self._llm.ask(case.prompt, SCHEMA)
         data = reply.data
-        findings = read_findings(case, data)
+        relevance, missing = read_findings(case, data)
         if not 0 <= data["novel_context_count"] <= NOVEL_LIMIT_COUNT:
             raise BadReply("the judge counted something that can not be")
         if len(data["missing_topics"]) > TOPICS_LIMIT_COUNT:
@@ -317,8 +307,8 @@ class LlmJudge:
         return Verdict(
             score=share(data["overall_score"], "an overall score"),
             confidence=share(data["confidence"], "a confidence"),
-            relevance=findings.relevance,
-            missing=findings.missing,
+            relevance=tuple(relevance),
+            missing=tuple(missing),
             missing_topics=tuple(topic for topic in topics if topic),
             novel_context_count=data["novel_context_count"],
             reasoning=_short(data["reasoning"], REASONING_LIMIT_CHARS),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from meritory.domain.errors import (
@@ -41,6 +41,12 @@ _STORAGE_CODES = frozenset(
 _DEAD, _STUCK, _HALF, _COLD, _FAIR, _WELL = 0.0, 0.3, 0.5, 0.6, 0.7, 1.0
 # Success rate below which a predictor is not fair, and the costs of latency and drift.
 _FAIR_SUCCESS, _SLOW_COSTS, _DRIFT_COSTS = 0.4, 0.2, 0.1
+
+_PREDICTOR_DETAILS = (
+    *("phase", "scorer", "model_version", "training_sessions", "min_training_sessions"),
+    *("waiting_for", "success_rate", "alpha", "last_trained_at", "last_train_loss"),
+    *("failures", "fallbacks", "drift_resets", "scorer_drift_signal", "project_success_rates"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +96,24 @@ def examine(engine: EngineFacts) -> list[Domain]:
 
 
 def _storage(engine: EngineFacts) -> Domain:
-    store = engine.services.store
-    file, failing = store.place.file, _failing(engine)
+    services, store = engine.services, engine.services.store
+    file = store.place.file
+    since = (services.world.now() - STUCK_AFTER).isoformat(timespec="milliseconds")
+    recent = (failure for failure in services.observer.failures() if failure.at >= since)
+    failing = next((f.message for f in recent if f.code in _STORAGE_CODES), None)
     if file is not None and not file.exists():
         return Domain("storage", _STUCK, {}, (f"{file.name} is gone",))
     try:
         size_bytes = store.size_bytes()
     except MeritoryError as error:
         return Domain("storage", _STUCK, {"failing": failing}, (error.message,))
-    room = {} if file is None else _room(file)
+    room = {}
+    if file is not None:
+        # A database server has its own checks.
+        log_bytes = 0
+        with contextlib.suppress(OSError):
+            log_bytes = os.path.getsize(f"{file}-wal")
+        room = {"log_bytes": log_bytes, "free_bytes": shutil.disk_usage(file.parent).free}
     unreadable = store.damaged_count()
     details = {"size_bytes": size_bytes, **room, "unreadable": unreadable, "failing": failing}
     if unreadable:
@@ -114,31 +129,14 @@ def _storage(engine: EngineFacts) -> Domain:
     return Domain("storage", _WELL, details)
 
 
-def _room(file: Path) -> dict[str, int]:
-    """Return the size of the log and the free space; a database server has its own checks."""
-    return {"log_bytes": _size(f"{file}-wal"), "free_bytes": shutil.disk_usage(file.parent).free}
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
-
-
-def _failing(engine: EngineFacts) -> str | None:
-    """Return the message of the latest storage error, if it is recent."""
-    services = engine.services
-    since = (services.world.now() - STUCK_AFTER).isoformat(timespec="milliseconds")
-    recent = (failure for failure in services.observer.failures() if failure.at >= since)
-    return next((f.message for f in recent if f.code in _STORAGE_CODES), None)
-
-
 def _index(engine: EngineFacts) -> Domain:
     services = engine.services
     serving = services.store.serving_embedder()
     if serving is None:
-        return _without_vectors(engine)
+        # Fine if it is off or there are no memories.
+        is_well = services.embedding.is_off or not services.store.embedding_state("").memory_count
+        warnings = () if is_well else ("no memory has a vector yet",)
+        return Domain("index", _WELL if is_well else _HALF, {"embedder": None}, warnings)
     state = services.store.embedding_state(serving.name)
     details = {
         "embedder": serving.name,
@@ -150,14 +148,6 @@ def _index(engine: EngineFacts) -> Domain:
     if not state.is_complete or details["is_changing"]:
         return Domain("index", _COLD, details, ("vectors are missing and being made",))
     return Domain("index", _WELL, details)
-
-
-def _without_vectors(engine: EngineFacts) -> Domain:
-    """Return the health without a serving embedder: fine if it is off or there are no memories."""
-    services = engine.services
-    is_well = services.embedding.is_off or not services.store.embedding_state("").memory_count
-    warnings = () if is_well else ("no memory has a vector yet",)
-    return Domain("index", _WELL if is_well else _HALF, {"embedder": None}, warnings)
 
 
 def _queue(engine: EngineFacts) -> Domain:
@@ -225,8 +215,13 @@ def _judge(engine: EngineFacts) -> Domain:
 def _predictor(engine: EngineFacts) -> Domain:
     """Return the health of the predictor; in a cold start the baseline ranks alone."""
     known = predictor_status(engine.services, engine.user)
-    sidecar, warnings = known["sidecar"], tuple(known["warnings"])
-    details = _predictor_details(known)
+    sidecar, latency, warnings = known["sidecar"], known["latency"], tuple(known["warnings"])
+    details = {
+        **{f"sidecar_{name}": sidecar[name] for name in ("alive", "pid")},
+        **{name: sidecar[name] for name in ("crash_count", "crash_disabled")},
+        **{f"{name}_score_latency_ms": latency[f"{name}_ms"] for name in ("last", "avg", "p95")},
+        **{name: known[name] for name in _PREDICTOR_DETAILS},
+    }
     if known["phase"] == "disabled":
         is_choice = not sidecar["crash_disabled"]
         told = (str(known["reason"]), *warnings)
@@ -238,26 +233,11 @@ def _predictor(engine: EngineFacts) -> Domain:
     score = _COLD if is_cold or success <= _FAIR_SUCCESS else HEALTHY_SCORE
     if score == HEALTHY_SCORE:
         score += (success - _FAIR_SUCCESS) * (_WELL - HEALTHY_SCORE) / (1.0 - _FAIR_SUCCESS)
-    score -= _SLOW_COSTS if known["latency"]["is_slow"] else 0.0
+    score -= _SLOW_COSTS if latency["is_slow"] else 0.0
     score -= _DRIFT_COSTS if known["is_drifting"] else 0.0
     return Domain(
         "predictor", round(score, 6), details, warnings, "cold_start" if is_cold else None
     )
-
-
-def _predictor_details(known: dict[str, Any]) -> dict[str, Any]:
-    sidecar, latency = known["sidecar"], known["latency"]
-    shown = (
-        *("phase", "scorer", "model_version", "training_sessions", "min_training_sessions"),
-        *("waiting_for", "success_rate", "alpha", "last_trained_at", "last_train_loss"),
-        *("failures", "fallbacks", "drift_resets", "scorer_drift_signal", "project_success_rates"),
-    )
-    return {
-        **{f"sidecar_{name}": sidecar[name] for name in ("alive", "pid")},
-        **{name: sidecar[name] for name in ("crash_count", "crash_disabled")},
-        **{f"{name}_score_latency_ms": latency[f"{name}_ms"] for name in ("last", "avg", "p95")},
-        **{name: known[name] for name in shown},
-    }
 
 
 def _feedback(engine: EngineFacts) -> Domain:

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -175,42 +175,46 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
         yield embedder_check
         return
     try:
-        opened = _opened(store)
+        opened = _checked("store", lambda: _opened(store))
         yield opened
         if file is None and opened.status == "fail":
             # Without access every other check would report the same error.
             yield embedder_check
             return
-        yield _schema(store, schema)
+        yield _checked("schema", lambda: _schema(store, schema))
         yield _contents(store, deep=patient.deep)
         folder = patient.copied_models if file is None else models_beside(file)
-        yield _models(store, ModelFolders(folder, base_weights(patient.base_weights), store.models))
+        shelves = ModelFolders(folder, base_weights(patient.base_weights), store.models)
+        yield _checked("models", lambda: _models(store, shelves))
         yield embedder_check
         if embedder is not None:
-            yield _vectors(store, embedder)
+            yield _checked("vectors", lambda: _vectors(store, embedder))
     finally:
         store.close()
+
+
+def _checked(name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
+    """Run a check of a store; an error of the store is its result."""
+    try:
+        return check()
+    except MeritoryError as error:
+        return HealthCheck(name, "fail", error.message, error.hint or "")
 
 
 def _schema(store: Store, versions: tuple[int, int] | None) -> HealthCheck:
     """Check the schema version; opening a store migrates it."""
     if versions is None:
-        try:
-            name, advice = store.engine_name(), store.advice()
-        except MeritoryError as error:
-            return HealthCheck("schema", "fail", error.message, error.hint or "")
-        return HealthCheck("schema", "warn" if advice else "ok", name, "; ".join(advice))
+        advice = store.advice()
+        status: Status = "warn" if advice else "ok"
+        return HealthCheck("schema", status, store.engine_name(), "; ".join(advice))
     found, newest = versions
     told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
     return HealthCheck("schema", "ok", told)
 
 
 def _opened(store: Store) -> HealthCheck:
-    try:
-        totals = [store.totals(user) for user in store.users()]
-        size = _size(store.size_bytes())
-    except MeritoryError as error:
-        return HealthCheck("store", "fail", error.message, error.hint or "")
+    totals = [store.totals(user) for user in store.users()]
+    size = _size(store.size_bytes())
     live = sum(figures["live"] for figures in totals)
     people = "user" if len(totals) == 1 else "users"
     told = f"{live} memories, {len(totals)} {people}, {size}, {store.place.name}"
@@ -238,10 +242,7 @@ def _contents(store: Store, *, deep: bool) -> HealthCheck:
 def _models(store: Store, shelves: ModelFolders) -> HealthCheck:
     """Check that every user's model exists and is valid; if not, an earlier one serves."""
     hint = "sessions go on with an earlier one; `meritory predictor train` makes a new one"
-    try:
-        states = {user: decoded(store.predictor_state(user)) for user in store.users()}
-    except MeritoryError as error:
-        return HealthCheck("models", "fail", error.message, error.hint or "")
+    states = {user: decoded(store.predictor_state(user)) for user in store.users()}
     found = []
     for user, state in states.items():
         fault = soundness(shelves, user, state.version).fault
@@ -269,11 +270,7 @@ def _embedder(spec: EmbedderSpec) -> tuple[Embedder | None, HealthCheck]:
 
 
 def _vectors(store: Store, embedder: Embedder) -> HealthCheck:
-    try:
-        state = store.embedding_state(embedder.name)
-        serving = store.serving_embedder()
-    except MeritoryError as error:
-        return HealthCheck("vectors", "fail", error.message, error.hint or "")
+    state, serving = store.embedding_state(embedder.name), store.serving_embedder()
     told = (
         f"{state.embedded_count} of {state.memory_count} memories have vectors of {embedder.name}"
     )
