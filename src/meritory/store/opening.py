@@ -57,6 +57,7 @@ def open_reader(place: Place) -> TaughtReader:
         from meritory.store.sqlite.training_reader import StoreReader
 
         return StoreReader(place.file)
-    from meritory.store.postgres.store import PostgresReader
+    from meritory.store.postgres.store import PostgresStore
 
-    return PostgresReader(place.url)
+    # One connection reads, and one stores a model.
+    return PostgresStore(place.url, 2)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
-from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
 from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
@@ -31,11 +30,7 @@ from meritory.store.contract.memories import (
     Trait,
 )
 from meritory.store.contract.store import Store, Transaction
-from meritory.store.postgres.connection import (
-    CONNECTION_LIMIT,
-    PostgresEngine,
-    WritingConnection,
-)
+from meritory.store.postgres.connection import CONNECTION_LIMIT, PostgresEngine, WritingConnection
 from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.schema import APP, SCHEMA, STEWARD
 from meritory.store.postgres.search_index import TermTable, Views
@@ -60,7 +55,6 @@ from meritory.store.sql.memories import (
     damaged_memories,
     visible_scopes,
 )
-from meritory.store.sql.predictor import taught_sessions
 from meritory.store.sql.store import set_serving
 from meritory.store.sqlite.fulltext import Stemmer
 
@@ -188,6 +182,16 @@ class PostgresStore(Store):
         with self._engine.read(user) as connection:
             return stored_vectors(connection, user, embedder, memory_ids)
 
+    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
+        """Return the texts of memories by id; leave out those that are gone."""
+        with self._engine.read(user) as connection:
+            found = connection.execute(
+                """SELECT id, content FROM memories WHERE user = :user
+                    AND id IN (SELECT value FROM json_each(:ids))""",
+                {"user": user, "ids": as_json(memory_ids)},
+            )
+            return dict(found.fetchall())
+
     # -- all tenants ----------------------------------------------------------------------
 
     def users(self) -> list[str]:
@@ -249,8 +253,7 @@ class PostgresStore(Store):
             connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
             return True
 
-        is_serving = self._engine.write_across(serve)
-        if is_serving:
+        if is_serving := self._engine.write_across(serve):
             self._views.clear()
         return is_serving
 
@@ -320,44 +323,6 @@ class PostgresStore(Store):
         self._engine.close()
         self._stemmer.close()
         self._views.clear()
-
-
-# One reads, and one stores a model.
-_READER_CONNECTIONS = 2
-
-
-class PostgresReader:
-    """A store for training and scoring: it writes nothing but models."""
-
-    def __init__(self, url: str) -> None:
-        self._engine = PostgresEngine(url, _READER_CONNECTIONS)
-        self.models: ModelRows | None = ModelTable(self._engine)
-
-    def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        """Return the latest judged sessions that count, oldest first."""
-        with self._engine.read(user) as connection:
-            return taught_sessions(connection, user, feature_version, limit)
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        """Return the vectors of memories by id; leave out those without one."""
-        with self._engine.read(user) as connection:
-            return stored_vectors(connection, user, embedder, memory_ids)
-
-    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the texts of memories by id; leave out those that are gone."""
-        with self._engine.read(user) as connection:
-            found = connection.execute(
-                """SELECT id, content FROM memories WHERE user = :user
-                    AND id IN (SELECT value FROM json_each(:ids))""",
-                {"user": user, "ids": as_json(memory_ids)},
-            )
-            return dict(found.fetchall())
-
-    def close(self) -> None:
-        """Close every connection."""
-        self._engine.close()
 
 
 LATE = (
