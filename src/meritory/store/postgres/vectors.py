@@ -144,9 +144,8 @@ class Measured:
         by_rest: bool,
     ) -> None:
         """An unknown embedder has dimension 0."""
-        self._connection, self._view = connection, view
-        self._embedder, self._mean = embedder, mean
-        self._by_rest = by_rest
+        self._connection, self._view, self._embedder = connection, view, embedder
+        self._mean, self._by_rest = mean, by_rest
         self._query = np.empty(0, np.float32)
         self._is_complete = True
 
@@ -211,10 +210,10 @@ class Measured:
             "query": vector_text(self._query),
             "mean": vector_text(self._mean.vector),
         }
-        which = "" if rows is None else _THESE
+        statement = _PRODUCTS
         if rows is not None:
-            values["rows"] = rows_text(rows)
-        packed = self._connection.execute(_PRODUCTS + which, values).fetchone()
+            statement, values["rows"] = _PRODUCTS + _THESE, rows_text(rows)
+        packed = self._connection.execute(statement, values).fetchone()
         if packed[0] is not None:
             rows = np.frombuffer(packed[0], ">i8").astype(np.int64)
             dots, mean_dots = (np.frombuffer(part, ">f8").astype(np.float64) for part in packed[1:])
@@ -239,10 +238,7 @@ def indexed_rows(
     asked: tuple[FloatArray, FloatArray, FloatArray],
     limit: int,
 ) -> list[tuple[int, float, float]]:
-    """Return the rows furthest in a direction, with their products with two more vectors.
-
-    The tenant's index finds them, if there is one.
-    """
+    """Return the rows furthest in a direction, with their products with two more vectors."""
     from psycopg import sql
 
     direction, first, second = map(vector_text, asked)
@@ -297,10 +293,8 @@ def nearest_rows(connection: SqlConnection, probe: NeighbourProbe, scope: int) -
         if len(probe.vectors) >= _MANY:
             return _compared(connection, probe, values)
         return [_nearest(connection, probe, vector, values) for vector in probe.vectors]
-    nearest = []
+    nearest, wanted = [], probe.limit * _SCOPE_WIDENING
     for vector in probe.vectors:
-        # The index covers all scopes.
-        wanted = probe.limit * _SCOPE_WIDENING
         rows = indexed_rows(connection, embedder, (vector, vector, vector), wanted)
         close = np.array([row for row, cosine, _ in rows if cosine >= probe.floor], np.int64)
         asked = {**values, "rows": rows_text(close)}

@@ -129,14 +129,12 @@ class PostgresTransaction(SqlTransaction):
         ]
         if vectors:
             put("memory_vectors", ("embedder", "row", "vector"), vectors)
-        self._index_texts(
-            user,
-            {
-                row: IndexedText(memory.record.content, memory.words)
-                for row, memory in memories.items()
-                if memory.record.is_live
-            },
-        )
+        texts = {
+            row: IndexedText(memory.record.content, memory.words)
+            for row, memory in memories.items()
+            if memory.record.is_live
+        }
+        self._index_texts(user, texts)
         self._link_all(user, memories)
         changes = [(memory.record.id, *CHANGES.row(change)) for memory, change in arrived if change]
         if changes:
@@ -154,9 +152,8 @@ class PostgresTransaction(SqlTransaction):
             return
         found = self.connection.execute(_ENTITIES, (user, as_json(named)))
         entities: dict[str, int] = dict(found.fetchall())
-        new = [
-            (link.key, link.kind, link.name) for key, link in named.items() if key not in entities
-        ]
+        missing = [link for key, link in named.items() if key not in entities]
+        new = [(link.key, link.kind, link.name) for link in missing]
         found = put("entities", ("key", "kind", "name"), new, "RETURNING key, entity")
         entities.update(found.fetchall())
         linked = [
@@ -167,15 +164,11 @@ class PostgresTransaction(SqlTransaction):
         wanted = dict.fromkeys(aspect for aspect, _, _ in linked)
         found = self.connection.execute(_ASPECTS, (user, as_json({entity for entity, _ in wanted})))
         aspects = {(entity, name): number for entity, name, number in found.fetchall()}
-        missing = [aspect for aspect in wanted if aspect not in aspects]
-        found = put("aspects", ("entity", "name"), missing, "RETURNING entity, name, aspect")
+        unknown = [aspect for aspect in wanted if aspect not in aspects]
+        found = put("aspects", ("entity", "name"), unknown, "RETURNING entity, name, aspect")
         aspects.update({(entity, name): number for entity, name, number in found.fetchall()})
-        put(
-            "attributes",
-            ("aspect", "row", "is_stated"),
-            [(aspects[aspect], row, is_stated) for aspect, row, is_stated in linked],
-            "ON CONFLICT DO NOTHING",
-        )
+        links = [(aspects[aspect], row, is_stated) for aspect, row, is_stated in linked]
+        put("attributes", ("aspect", "row", "is_stated"), links, "ON CONFLICT DO NOTHING")
         needed = [
             (entities[subject.key], entities[other.key])
             for memory in memories.values()
@@ -243,17 +236,14 @@ class PostgresTransaction(SqlTransaction):
         self._insert_arrived()
         tenant = self._tenants.tenant
         # The steward's changes belong to no tenant whose row is locked.
-        topics = {
-            TOPICS[table]
-            for user, table in self._tenants.changes()
-            if user is not None and table in TOPICS
-        }
+        changes = self._tenants.changes()
+        topics = {TOPICS[table] for user, table in changes if user is not None and table in TOPICS}
         if tenant is None or not (topics or self._counts):
             return
-        changes = [f"{topic} = {topic} + 1" for topic in sorted(topics)]
-        changes += [f"{name} = :{name}" for name in self._counts]
+        edits = [f"{topic} = {topic} + 1" for topic in sorted(topics)]
+        edits += [f"{name} = :{name}" for name in self._counts]
         self.connection.execute(
-            f"UPDATE tenants SET {', '.join(changes)} WHERE user = :user",  # noqa: S608
+            f"UPDATE tenants SET {', '.join(edits)} WHERE user = :user",  # noqa: S608
             {"user": tenant, **self._counts},
         )
 
