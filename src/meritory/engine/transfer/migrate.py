@@ -191,9 +191,8 @@ def verify(
         users = chosen(reading, request)
         count = _counter(watch, sum(counts(reading, user).total() for user in users))
         for user in users:
-            migration = _UserMigration(
-                source, reading, target, request, report.tally(user, request.name(user))
-            )
+            tally = report.tally(user, request.name(user))
+            migration = _UserMigration(source, reading, target, request, tally)
             noted = there.progress(migration.new_user)
             rewriting = migration.rewriting(noted.raised if noted else {})
             migration.compare(there, migration.parts(there), rewriting, count)
@@ -306,9 +305,8 @@ class _UserMigration:
             return
         names = [part.name for part in parts]
         if progress.part is not None and progress.part not in names:
-            raise Conflict(
-                f"the target has no {progress.part!r} any more", hint="start over with --restart"
-            )
+            hint = "start over with --restart"
+            raise Conflict(f"the target has no {progress.part!r} any more", hint=hint)
         for part in parts[names.index(progress.part) if progress.part else 0 :]:
             progress = self._copy(part, rewriting, progress, count)
         with self._target.reading() as there:
@@ -360,9 +358,8 @@ class _UserMigration:
             _join_embedders(self._reading, writing)
             raised = {}
             for name in GIVEN:
-                table = BY_NAME[name]
-                numbers = self._reading.numbers(self.user, table, _NUMBERS_AT_ONCE)
-                if by := writing.taken(table, numbers):
+                numbers = self._reading.numbers(self.user, BY_NAME[name], _NUMBERS_AT_ONCE)
+                if by := writing.taken(BY_NAME[name], numbers):
                     raised[name] = by
             progress = Progress(self._origin, self.user, state, raised)
             writing.note_progress(self.new_user, progress)
@@ -457,10 +454,8 @@ class _UserMigration:
     ) -> None:
         """Write jobs, numbers and the mark that all is done, in one transaction."""
         rows, user = list(map(rewriting.of(jobs), self._rows(jobs))), self.new_user
-        given = {
-            name: number + progress.raised.get(name, 0)
-            for name, number in progress.state.given.items()
-        }
+        raised, state = progress.raised, progress.state
+        given = {name: number + raised.get(name, 0) for name, number in state.given.items()}
 
         def work(writing: EndpointWriter) -> RowComparison:
             if rows:
@@ -469,7 +464,7 @@ class _UserMigration:
             if comparison.difference_count:
                 self.tally.add(jobs, comparison)
                 raise _Unequal
-            writing.settle(user, replace(progress.state, given=given))
+            writing.settle(user, replace(state, given=given))
             copied = {**progress.copied, JOBS.name: len(rows)}
             writing.note_progress(user, replace(progress, copied=copied, is_complete=True))
             return comparison
@@ -575,6 +570,7 @@ def is_there(place: Place) -> bool:
     """Return whether a store exists at the place."""
     if place.file is not None:
         return place.file.is_file()
-    from meritory.store.migrate.postgres_endpoint import is_made
+    from meritory.store.migrate.postgres_endpoint import version_of
+    from meritory.store.postgres.schema import MIGRATIONS
 
-    return is_made(place)
+    return version_of(place) == MIGRATIONS[-1].version

@@ -267,20 +267,14 @@ class EndpointReader(abc.ABC):
         if after is not None and keys:
             statement += f" AND ({keys}) > ({', '.join('?' for _ in after)})"
             values += after
-        return self._stream(
-            user, statement + (f" ORDER BY {keys}" if keys else ""), values, part.page_rows
-        )
+        statement += f" ORDER BY {keys}" if keys else ""
+        return self._stream(user, statement, values, part.page_rows)
 
     def numbers(self, user: str, table: SqlTable, page_rows: int) -> Iterator[int]:
         """Return the numbers that a table gave for a user, ascending."""
-        rows = self._stream(
-            user,
-            f"SELECT t.{table.number} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
-            f" ORDER BY t.{table.number}",
-            (user,),
-            page_rows,
-        )
-        return (number for (number,) in rows)
+        number, owned = f"t.{table.number}", self._owned(table)
+        asked = f"SELECT {number} FROM {table.name} t WHERE {owned} ORDER BY {number}"  # noqa: S608
+        return (given for (given,) in self._stream(user, asked, (user,), page_rows))
 
     def _first(self, user: str, asked: str, table: SqlTable, rest: str = "", *values: Any) -> Any:
         """Return the first row of a statement about a user's rows of a table."""
@@ -344,12 +338,10 @@ class EndpointWriter(EndpointReader):
 
     def note(self, key: str, value: str) -> None:
         """Set a value of `meta`."""
+        statement = """INSERT INTO meta VALUES (?, ?)
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value"""
         with self._across():
-            self.connection.execute(
-                """INSERT INTO meta VALUES (?, ?)
-                    ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
-                (key, value),
-            )
+            self.connection.execute(statement, (key, value))
 
     def note_progress(self, user: str, progress: Progress) -> None:
         """Record the progress of a user."""
@@ -357,12 +349,10 @@ class EndpointWriter(EndpointReader):
 
     def register(self, embedder: EndpointEmbedder) -> None:
         """Add an embedder, unless the store has it."""
+        statement = """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
+            ON CONFLICT (name) DO NOTHING"""
         with self._across():
-            self.connection.execute(
-                """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
-                    ON CONFLICT (name) DO NOTHING""",
-                embedder[1:],
-            )
+            self.connection.execute(statement, embedder[1:])
 
 
 class Endpoint(abc.ABC):

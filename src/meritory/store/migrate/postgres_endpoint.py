@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from meritory.store.migrate.endpoint import (
 from meritory.store.postgres.connection import PostgresEngine, TenantConnection, demand_driver
 from meritory.store.postgres.pool import connect
 from meritory.store.postgres.retry import translated
-from meritory.store.postgres.schema import MIGRATIONS, schema_version
+from meritory.store.postgres.schema import schema_version
 from meritory.store.postgres.search_index import IndexedText, add_texts
 from meritory.store.postgres.vectors import vector_of
 from meritory.store.postgres.write import insert_rows
@@ -76,8 +77,7 @@ class PostgresEndpointReader(EndpointReader):
             if name not in given:
                 highest = self._first(user, f"coalesce(max(t.{column}), 0)", BY_NAME[name])
                 given[name] = highest[0]
-        change, purge, learned = found[:3]
-        return EndpointState(change, purge, learned, given)
+        return EndpointState(found[0], found[1], found[2], given)
 
     def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
         found = super().rows(user, part, after)
@@ -161,8 +161,7 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         for name, column in GIVEN.items():
             if name not in _COUNTED:
                 self.connection.execute(_DRAW, (name, column, state.given[name])).fetchone()
-        numbers = {"change": state.change, "purge": state.purge, "learned": state.learned}
-        self.connection.execute(_SETTLE, {"user": user, **numbers, **state.given})
+        self.connection.execute(_SETTLE, {"user": user, **asdict(state), **state.given})
         self._is_settled = True
 
     def leave(self) -> None:
@@ -181,12 +180,8 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
             )
 
 
-def is_made(place: Place) -> bool:
-    """Return whether a database has the tables of this version; nothing is changed."""
-    return _version(place) == MIGRATIONS[-1].version
-
-
-def _version(place: Place) -> int:
+def version_of(place: Place) -> int:
+    """Return the version of the tables in a database, 0 for none; nothing is changed."""
     demand_driver()
     with translated(), contextlib.closing(connect(place.url)) as raw:
         return schema_version(raw)
@@ -199,7 +194,7 @@ class PostgresEndpoint(Endpoint):
     takes_nul = False
 
     def __init__(self, place: Place, *, is_target: bool = True) -> None:
-        if not is_target and not _version(place):
+        if not is_target and not version_of(place):
             # Tables are not made in a database that is only read.
             raise InputError(f"there is no store in {place.name}", hint="check the address")
         self.name = place.name

@@ -66,11 +66,9 @@ class SqliteEndpointReader(EndpointReader):
 
     def _highest(self, table: str) -> int:
         """Return the highest number that a table ever gave."""
-        given = self.connection.execute(_SEQUENCE, (table,)).fetchone()
-        found = self.connection.execute(
-            f"SELECT max({GIVEN[table]}) FROM {table}"  # noqa: S608
-        ).fetchone()
-        return max(given[0] if given else 0, found[0] or 0)
+        used = f"SELECT max({GIVEN[table]}) FROM {table}"  # noqa: S608
+        asked = f"SELECT max(coalesce(({_SEQUENCE}), 0), coalesce(({used}), 0))"
+        return int(self.connection.execute(asked, (table,)).fetchone()[0])
 
     def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
         if part.table is not MODELS:
