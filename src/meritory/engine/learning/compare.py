@@ -48,6 +48,7 @@ SLOW_TRAINING_SESSIONS = 10
 TRIAL_WIN_SHARE = 0.3
 # They replace a judge, so they cannot show whether the judge is right.
 NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
+_MEASURED = ("predictor_ndcg", "baseline_ndcg", "winner", "margin", "model_version")
 _SILENT = "the predictor was silent"
 _COUNTED_BEFORE = "counted before"
 
@@ -112,13 +113,7 @@ def compare(services: Services, job: Job) -> Effect:
         is_new = state.order_reason != before.order_reason
         if state.order_reason is not None and (is_new or is_overdue):
             queue(transaction, user, now)
-        measured = {
-            "predictor_ndcg": comparison.predictor_ndcg,
-            "baseline_ndcg": comparison.baseline_ndcg,
-            "winner": comparison.winner,
-            "margin": comparison.margin,
-            "model_version": case.session.model_version,
-        }
+        measured = {name: getattr(comparison, name) for name in _MEASURED}
         rankings = {"predictor.compare": measured, "predictor.fts_overlap": case.overlap}
         events = [
             Event(at=now, category="predictor", name=name, session_key=key, details=numbers)
@@ -229,8 +224,7 @@ def _count_trial(
     """Count one more session of the model that serves; one that fails its trial is rolled back."""
     if won is None:
         return state, {}
-    if state.shadow_left:
-        state = replace(state, shadow_left=state.shadow_left - 1)
+    state = replace(state, shadow_left=max(0, state.shadow_left - 1))
     if state.trial_sessions >= TRIAL_SESSIONS:
         return state, {}
     sessions, wins = state.trial_sessions + 1, state.trial_wins + won
@@ -239,9 +233,8 @@ def _count_trial(
         return state, {}
     has_failed = wins / TRIAL_SESSIONS < TRIAL_WIN_SHARE and state.previous is not None
     result = {"model_version": state.version, "sessions": TRIAL_SESSIONS, "wins": wins}
-    details: dict[str, dict[str, object]] = {
-        "predictor.trial": {**result, "passed": not has_failed}
-    }
+    details: dict[str, dict[str, object]] = {}
+    details["predictor.trial"] = {**result, "passed": not has_failed}
     if has_failed and state.previous is not None:
         details["predictor.gave_way"] = {"to": state.previous}
         state = state.rolled_back(state.previous, state.previous_scorer)
@@ -262,12 +255,12 @@ def _order_reason(policy: PredictorPolicy, state: PredictorState, has_drifted: b
 
 def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) -> Comparison:
     session, outcome, records = case.session, case.outcome, case.records
-    baseline = {record.memory_id: record.candidate.baseline_rank or 0 for record in records}
-    predictor = {
-        record.memory_id: record.candidate.predictor_rank
-        for record in records
-        if record.candidate.predictor_rank is not None
-    }
+
+    def top_ids(ranking: str) -> tuple[str, ...]:
+        ranks = {record.memory_id: getattr(record.candidate, ranking) for record in records}
+        ranked = [(rank, memory_id) for memory_id, rank in ranks.items() if rank is not None]
+        return tuple(memory_id for _, memory_id in sorted(ranked)[:TOP_COUNT])
+
     return Comparison(
         session_key=session.key,
         at=now,
@@ -282,8 +275,8 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
         ema_updated=outcome is not None and case.reason is None,
         success_rate=state.standing.success_rate,
         alpha=state.alpha,
-        predictor_top_ids=_top_ids(predictor),
-        baseline_top_ids=_top_ids(baseline),
+        predictor_top_ids=top_ids("predictor_rank"),
+        baseline_top_ids=top_ids("baseline_rank"),
         relevance_scores={
             record.memory_id: record.label for record in records if record.label is not None
         },
@@ -291,8 +284,3 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
         replay_ndcg=outcome.ndcg if outcome else (),
         replay_log_rank=outcome.log_rank if outcome else (),
     )
-
-
-def _top_ids(rank_of: dict[str, int]) -> tuple[str, ...]:
-    in_order = sorted(rank_of, key=lambda memory_id: (rank_of[memory_id], memory_id))
-    return tuple(in_order[:TOP_COUNT])

@@ -34,18 +34,16 @@ DECOY_COUNT = 5
 KNOWN_BY_PROGRAM = "program"
 RATED_BY_AGENT = "agent"
 RATED_CONFIDENCE = 0.7
+# Fields that a verdict and the stored score of its session share.
+_SHARED = ("judge", "score", "confidence", "novel_context_count", "missing_topics", "raw")
 
 
 def read_session(
     store: Store, job: Job
 ) -> tuple[SessionRecord, list[SessionMemory], SessionScore | None]:
     """Return the session of a job, its memories and its verdict; every stage reads them again."""
-    user, key = job.user, job.key
-    return (
-        store.session(user, key),
-        store.session_memories(user, key),
-        store.session_score(user, key),
-    )
+    of = (job.user, job.key)
+    return store.session(*of), store.session_memories(*of), store.session_score(*of)
 
 
 def judge(services: Services, job: Job) -> Effect:
@@ -76,16 +74,8 @@ def judge(services: Services, job: Job) -> Effect:
             Judged(record.memory_id, record.relevance_score, record.is_missing)
             for record in records
         ]
-        verdict = Verdict(
-            score=score.score,
-            confidence=score.confidence,
-            relevance=(),
-            missing_topics=score.missing_topics,
-            novel_context_count=score.novel_context_count,
-            reasoning=score.continuity_reasoning,
-            raw=score.raw,
-            judge=score.judge,
-        )
+        same = {name: getattr(score, name) for name in _SHARED}
+        verdict = Verdict(relevance=(), reasoning=score.continuity_reasoning, **same)
     else:
         verdict, judged = _ask_judge(services, services.judge, session, records, (turns, digest))
     return _effect(services, session, records, verdict, judged)
@@ -121,8 +111,7 @@ def _ask_judge(
     pool = [record for record in pool if record.memory_id in memories]
     items = [
         JudgedMemory(memory.content, record.candidate.was_injected, memory.provenance)
-        for record in pool
-        for memory in (memories[record.memory_id],)
+        for record, memory in ((record, memories[record.memory_id]) for record in pool)
     ]
     turns, digest = conversation
     with services.observer.timed("judge"):
@@ -148,19 +137,14 @@ def _effect(
     scores = [item.relevance_score for item in judged]
     ratings = [record.agent_relevance_score for record in records]
     score = SessionScore(
-        judge=verdict.judge,
-        score=verdict.score,
-        confidence=confidence,
+        **{name: getattr(verdict, name) for name in _SHARED} | {"confidence": confidence},
         memories_recalled=len(
             {record.memory_id for record in records if record.candidate.was_injected}
         ),
         # Counted from the labels, when they are made.
         memories_used=0,
         at=services.world.now(),
-        novel_context_count=verdict.novel_context_count,
-        missing_topics=verdict.missing_topics,
         continuity_reasoning=verdict.reasoning,
-        raw=verdict.raw,
         excluded=labels.exclusion(None if is_unknown else confidence, [*scores, *ratings]),
     )
     return lambda transaction: transaction.put_verdict(session.user, session.key, score, judged)

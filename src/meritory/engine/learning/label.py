@@ -118,10 +118,8 @@ def _fate(
 def _helped(
     made: Mapping[str, labels.Label], score: SessionScore | None, used: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Return by memory how much it helped, for usage history and association.
-
-    A program may name memories that were not candidates. They count as well.
-    """
+    """Return by memory how much it helped, for usage history and association."""
+    # A program may name memories that were not candidates. They count as well.
     values = {memory_id: label.value for memory_id, label in made.items()} | dict(used or {})
     confidence = 1.0 if used is not None else 0.0
     if used is None and score is not None and score.excluded is None:
