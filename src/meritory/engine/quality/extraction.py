@@ -7,10 +7,11 @@ origin and trust of each candidate; here it goes through the same write path as 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.job import Job
@@ -125,9 +126,7 @@ def summarise(services: Services, job: Job) -> Effect:
     at = session.ended_at or session.started_at
     draft = Draft(
         content=f"Asked for on {at:%Y-%m-%d}: {summary}",
-        user=session.user,
-        agent=session.agent,
-        project=session.project,
+        **asdict(session.scope),
         kind="episode",
         provenance="episode_summary",
         origin="agent",
@@ -142,14 +141,8 @@ def summarise(services: Services, job: Job) -> Effect:
         if result.memory is not None:
             # Not under the memory's id: the event must survive a purge, or the next run would
             # store the text again.
-            event = Event(
-                at=prepared.now,
-                category="extraction",
-                name=EXTRACTED,
-                session_key=session.key,
-                details={"extractor": SUMMARY_EXTRACTOR, "summary": [result.memory.id]},
-            )
-            transaction.log_events(job.user, [event])
+            details = {"extractor": SUMMARY_EXTRACTOR, "summary": [result.memory.id]}
+            transaction.log_events(job.user, [_event(session, prepared.now, details)])
 
     return effect
 
@@ -191,20 +184,15 @@ def _store_candidates(services: Services, job: Job, name: str, extraction: Extra
                 transaction.count(job.user, f"write.{outcome}", amount)
         if echo_count:
             transaction.count(job.user, "extract.echoed", echo_count)
-        event = Event(
-            at=services.world.now(),
-            category="extraction",
-            name=EXTRACTED,
-            session_key=session.key,
-            details={
-                "extractor": name,
-                "outcomes": [result.outcome for result in results],
-                "refused": len(listed),
-                "echoed": echo_count,
-            },
-        )
+        details = {
+            "extractor": name,
+            "outcomes": [result.outcome for result in results],
+            "refused": len(listed),
+            "echoed": echo_count,
+        }
+        event = _event(session, services.world.now(), details)
         # Hashes only, so that a purge leaves no text here.
-        logged = replace(event, details={**event.details, "seen": sorted(seen | hashes)})
+        logged = replace(event, details={**details, "seen": sorted(seen | hashes)})
         transaction.log_events(job.user, [logged])
         return partial(publish, services, [event])
 
@@ -263,13 +251,8 @@ def _draft(services: Services, session: SessionRecord, name: str, claim: FoundCl
     return only_proposed(
         Draft(
             content=claim.content,
-            user=session.user,
-            agent=session.agent,
-            project=session.project,
-            kind=claim.kind,
-            provenance=claim.provenance,
-            origin=claim.origin,
-            confidence=claim.confidence,
+            **asdict(session.scope),
+            **_settled(claim),
             source=Source(session.harness, session.key, str(claim.turn), hashed(claim.quote), name),
             supersedes=claim.supersedes if may_replace else None,
         )
@@ -299,15 +282,10 @@ def _put_refusals(
             Refusal(
                 id=refusal_id,
                 at=now,
-                user=scope.user,
-                agent=scope.agent,
-                project=scope.project,
+                **asdict(scope),
+                **_settled(item.found),
                 session_key=session.key,
                 content=redact(item.found.content),
-                kind=item.found.kind,
-                provenance=item.found.provenance,
-                origin=item.found.origin,
-                confidence=item.found.confidence,
                 turn=str(item.found.turn),
                 quote=redact(item.found.quote),
                 reason=redact(item.reason),
@@ -319,9 +297,19 @@ def _put_refusals(
     return list(new.values())
 
 
+def _event(session: SessionRecord, at: datetime, details: Mapping[str, object]) -> Event:
+    key = session.key
+    return Event(at=at, category="extraction", name=EXTRACTED, session_key=key, details=details)
+
+
 def _acting(services: Services, user: str, name: str) -> Services:
     """Return services that write as the extractor of a user."""
     return replace(services, user=user, actor=f"extractor {name}")
+
+
+def _settled(claim: FoundClaim | Refusal) -> dict[str, Any]:
+    """Return the fields of a claim that its draft and its refusal take over."""
+    return {name: getattr(claim, name) for name in ("kind", "provenance", "origin", "confidence")}
 
 
 def hashed(text: str) -> str:
@@ -341,10 +329,7 @@ def restore_refusal(services: Services, user: str, name: str) -> MemoryRecord:
         user=refusal.user,
         agent=refusal.agent,
         project=refusal.project,
-        kind=refusal.kind,
-        provenance=refusal.provenance,
-        origin=refusal.origin,
-        confidence=refusal.confidence,
+        **_settled(refusal),
         source=Source(None, refusal.session_key, refusal.turn, quote_hash, refusal.extractor),
     )
     prepared = prepare_batch(services, [only_proposed(draft)])
