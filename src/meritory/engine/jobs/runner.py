@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import methodcaller
 from pathlib import Path
 from typing import Literal
 
@@ -66,10 +67,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """The outcome of one stage, or of a whole run, and its duration.
-
-    `lost` is a job that another process took over.
-    """
+    """The outcome and duration of one stage or run; another process took over a `lost` job."""
 
     outcome: Outcome
     job: Job
@@ -176,7 +174,7 @@ class JobRunner:
                 job = self._run_stage(job, stage, work)
                 self._notify("stage", job, stage_began_ms)
             else:
-                end = self._finish(job)
+                end = "done", methodcaller("finish_job", job, self._world.now())
         except BudgetSpent as spent:
             error, end = spent, self._postpone(job, spent.retry_after_s, _describe(stage, spent))
         except Exception as failure:
@@ -215,10 +213,6 @@ class JobRunner:
         if after is not None:
             after()
         return passed
-
-    def _finish(self, job: Job) -> _End:
-        at = self._world.now()
-        return "done", lambda transaction: transaction.finish_job(job, at)
 
     def _postpone(self, job: Job, wait_s: float | None = None, why: str | None = None) -> _End:
         at = self._world.now()

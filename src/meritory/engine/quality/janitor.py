@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
+from operator import methodcaller
 from typing import Literal, TypeVar
 
 from meritory.domain.errors import Conflict, NotFound
@@ -173,8 +174,7 @@ def plan(
     due: list[Due] = []
     for record in services.store.walk(user):
         examined += 1
-        item = judgement.due(record)
-        if item is not None:
+        if item := judgement.due(record):
             due.append(item)
             if len(due) > limit:
                 break
@@ -260,10 +260,7 @@ def _counted(services: Services, user: str) -> tuple[int, int]:
 
 
 def undo_sweep(services: Services, user: str) -> tuple[str, int]:
-    """Undo the latest sweep that is not undone; return its week and the number of memories.
-
-    Later changes of these memories are kept.
-    """
+    """Undo the latest sweep, but no later changes; return its week and the number of memories."""
     store, now, operation = services.store, services.world.now(), services.world.new_id()
 
     def undo(batch: Sequence[HistoryEntry], transaction: Transaction) -> None:
@@ -275,16 +272,13 @@ def undo_sweep(services: Services, user: str) -> tuple[str, int]:
             transaction.mark_undone(user, [entry.entry])
             transaction.count(user, "undone")
 
-    def read(name: str, transaction: Transaction) -> list[HistoryEntry]:
-        return transaction.operation(user, name)
-
     for weeks in range(UNDO_WEEKS):
         week = week_of(now - timedelta(weeks=weeks))
         try:
             store.job(user, JANITOR_JOB, week)
         except NotFound:
             continue
-        history = store.write(user, partial(read, operation_of(week)))
+        history = store.write(user, methodcaller("operation", user, operation_of(week)))
         entries = [entry for entry in history if not entry.undone and entry.before is not None]
         if entries:
             for batch in _batches(entries):

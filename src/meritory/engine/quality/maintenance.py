@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import get_args
 
 from meritory.domain.errors import NotFound
 from meritory.domain.job import Job
@@ -54,9 +55,7 @@ class Schedule:
                 # There is never a second job of a week or day, whatever its outcome.
                 store.job(user, kind, key)
             except NotFound:
-                return store.write(
-                    user, lambda transaction: transaction.put_job(user, kind, key, now)
-                )
+                return store.write(user, lambda writing: writing.put_job(user, kind, key, now))
             return False
 
         users = dict.fromkeys((self._services.user, *store.users()))
@@ -115,14 +114,8 @@ def day_of(at: datetime) -> str:
 
 def limits(policy: RetentionPolicy, now: datetime) -> Iterator[tuple[Keepsake, datetime]]:
     """Return the kinds of records with a limited life, and the time before which they expire."""
-    days: dict[Keepsake, int] = {
-        "transcripts": policy.transcript_days,
-        "events": policy.event_days,
-        "actions": policy.action_days,
-        "refusals": policy.refusal_days,
-        "feedback": policy.feedback_days,
-    }
-    for kind, limit_days in days.items():
+    for kind in get_args(Keepsake):
+        limit_days: int = getattr(policy, f"{kind.removesuffix('s')}_days")
         if limit_days > 0:
             yield kind, now - timedelta(days=limit_days)
 
@@ -148,11 +141,10 @@ def erase(services: Services, user: str) -> dict[Keepsake, int]:
     erased: dict[Keepsake, int] = {}
     for kind, before in limits(services.policy.retention, services.world.now()):
         erased[kind] = 0
-        while True:
+        count = BATCH_SIZE
+        while count >= BATCH_SIZE:
             count = services.store.write(user, partial(erase_batch, kind, before))
             erased[kind] += count
-            if count < BATCH_SIZE:
-                break
     return erased
 
 
