@@ -24,7 +24,7 @@ class ModelFiles:
 
     def versions(self, user: str) -> list[int]:
         """Return the versions, the latest first."""
-        return self._folder(user).versions()
+        return self._folders.of(user).versions()
 
     def digest(self, user: str, version: int) -> str | None:
         """Return the SHA-256 of a model in hexadecimal digits; None without a model."""
@@ -34,23 +34,20 @@ class ModelFiles:
     def content(self, user: str, version: int) -> bytes | None:
         """Return the bytes of a model; None without a model."""
         try:
-            return self._folder(user).path_of(version).read_bytes()
+            return self._folders.of(user).path_of(version).read_bytes()
         except FileNotFoundError:
             return None
 
     def put(self, user: str, version: int, content: bytes) -> None:
         """Store a model under its version; it replaces an existing one."""
-        path = self._folder(user).path_of(version)
+        path = self._folders.of(user).path_of(version)
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
         checkpoint.write_bytes(path, content)
 
     def drop(self, user: str, version: int) -> None:
         """Remove a model, if it exists."""
-        self._folder(user).drop(version)
-
-    def _folder(self, user: str) -> ModelFolder:
-        return self._folders.of(user)
+        self._folders.of(user).drop(version)
 
 
 def require_free(backup: Path) -> None:
@@ -82,11 +79,11 @@ def _copy(source: Path, target: Path, aside: Path | None) -> int:
                     copies.put(checkpoint.read(models.path_of(version)))
                     count += 1
         if count:
-            if target.exists() and aside is None:
+            if target.exists() and aside is not None:
+                os.replace(target, aside / target.name)
+            elif target.exists():
                 # They belong to no store.
                 shutil.rmtree(target)
-            elif target.exists() and aside is not None:
-                os.replace(target, aside / target.name)
             os.replace(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -38,7 +38,7 @@ _POINTS_FILE = "storage.sqlite"
 _MARKDOWN = (".md", ".mdc", ".markdown")
 # Subfolders of a project in which clients look for instructions.
 _PLACES = (".", ".claude", ".github", ".github/instructions", ".cursor/rules", ".clinerules")
-_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv"})
+_SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", "venv"})
 
 
 def recognise(path: Path, wanted: str = "auto") -> FoundFiles:
@@ -96,12 +96,11 @@ def _json(path: Path, text: str) -> tuple[Form, str]:
     first = _value(text.partition("\n")[0])
     if isinstance(first, dict) and "meritory_export" in first:
         return "meritory", "an export of Meritory"
-    if _is_memory(first) or _holds_memories(first):
+    is_whole = first is None and text[:1] in ("{", "[") and path.suffix.lower() == ".json"
+    value = _value(read_text(path, JSON_LIMIT_BYTES)) if is_whole else first
+    if _is_memory(value) or _holds_memories(value):
         return "mem0", "memories as mem0's get_all returns them"
-    if first is None and text[:1] in ("{", "[") and path.suffix.lower() == ".json":
-        whole = _value(read_text(path, JSON_LIMIT_BYTES))
-        if _holds_memories(whole) or _is_memory(whole):
-            return "mem0", "memories as mem0's get_all returns them"
+    if is_whole:
         raise InputError(
             f"{path.name} is one JSON value, but not a list of memories",
             hint="expected what mem0's get_all returns, or one JSON object per line",
@@ -144,11 +143,9 @@ def _folder(path: Path, wanted: str) -> FoundFiles:
 
 
 def _choices(path: Path, files: list[Path]) -> Iterator[FoundFiles]:
-    named = [file for file in files if file.name == _CLAUDE_MEM_FILE]
-    if named:
+    if named := [file for file in files if file.name == _CLAUDE_MEM_FILE]:
         yield FoundFiles("claude-mem", path, (named[0],), f"it contains {_CLAUDE_MEM_FILE}")
-    points = [file for file in files if file.name == _POINTS_FILE and is_database(file)]
-    if points:
+    if points := [file for file in files if file.name == _POINTS_FILE and is_database(file)]:
         yield FoundFiles("mem0", path, tuple(points), "it contains collections of a local Qdrant")
     texts = [file for file in files if file.suffix.lower() == ".md"]
     known = [
@@ -185,9 +182,7 @@ def _files_below(folder: Path) -> tuple[list[Path], int]:
     for place, folders, names in os.walk(folder, followlinks=False):
         here = Path(place)
         links += sum((here / name).is_symlink() for name in (*folders, *names))
-        folders[:] = sorted(
-            name for name in folders if name not in _SKIPPED_FOLDERS and name != ".git"
-        )
+        folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
         files = (here / name for name in sorted(names))
         regular += [file for file in files if not file.is_symlink() and file.is_file()]
         if len(regular) > FILE_LIMIT_COUNT:

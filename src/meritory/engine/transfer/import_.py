@@ -251,11 +251,8 @@ class _DraftImporter:
                 result.problems.append(line.problem(str(screened)))
 
         def find_new(transaction: Transaction) -> list[Draft]:
-            return [
-                draft
-                for draft in valid
-                if not transaction.live_by_hash(draft.scope, [content_hash(draft.content)])
-            ]
+            find = transaction.live_by_hash
+            return [d for d in valid if not find(d.scope, [content_hash(d.content)])]
 
         def store() -> BatchResult:
             new = self.services.store.write(self.scope.user, find_new)
@@ -311,10 +308,8 @@ class _ExportImporter:
         vectors = self.services.embedding.documents(texts)
 
         def find_new(transaction: Transaction) -> Counter[str]:
-            ids = [memory.record.id for memory in memories]
-            return Counter(
-                "duplicate" if transaction.has(self.user, memory_id) else "new" for memory_id in ids
-            )
+            is_stored = (transaction.has(self.user, memory.record.id) for memory in memories)
+            return Counter("duplicate" if stored else "new" for stored in is_stored)
 
         def restore(transaction: Transaction) -> Counter[str]:
             save_progress(transaction)
@@ -356,8 +351,7 @@ class _ExportImporter:
 
     def _put_others(self, transaction: Transaction, lines: Sequence[ExportedLine]) -> None:
         user, store = self.user, self.services.store
-        pairs = [line.dependency for line in lines if line.dependency is not None]
-        transaction.put_dependencies(user, pairs)
+        transaction.put_dependencies(user, [line.dependency for line in lines if line.dependency])
         counters: dict[str, int] = {}
         for line in lines:
             for name, amount in line.counters.items():
