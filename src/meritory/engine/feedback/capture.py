@@ -190,10 +190,7 @@ def _timeline_event(
 
 
 def _resolve_memory_ids(services: Services, event: FeedbackEvent) -> FeedbackEvent:
-    """Replace handles and prefixes by memory ids; unknown ones become issues.
-
-    A person may name any memory of theirs, an agent only those shown in its session.
-    """
+    """Replace handles and prefixes by memory ids; unknown ones become issues."""
     if not event.memory_ids:
         return event
     key, is_person = event.session_key, event.origin == "user"
@@ -205,6 +202,7 @@ def _resolve_memory_ids(services: Services, event: FeedbackEvent) -> FeedbackEve
         memory_id = shown.get(given.lower())
         try:
             if memory_id is None:
+                # A person may name any memory of theirs, an agent only those shown to it.
                 within = None if is_person else event.scope
                 memory_id = services.store.get(event.user, given, within).id
                 if not is_person and memory_id not in shown.values():
@@ -237,10 +235,10 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
         target = prepare_batch(services, [draft])
 
     def work(transaction: Transaction) -> tuple[FeedbackEvent, Event]:
-        if isinstance(target, MemoryRecord):
-            memory_id = target.id
-        else:
-            memory_id = _find_or_store_lesson(services, transaction, event, target).id
+        found = target
+        if isinstance(found, PreparedBatch):
+            found = _find_or_store_lesson(services, transaction, event, found)
+        memory_id = found.id
         count = transaction.count_report(event.user, memory_id, event.polarity, event.at)
         transaction.put_wording(event.scope, mark, memory_id)
         promoted = replace(
@@ -289,10 +287,8 @@ def _find_or_store_lesson(
     gate = prepared.gate
     vector = item.memory.vectors.get(gate.embedder) if gate and isinstance(item, Prepared) else None
     if gate is not None and vector is not None:
-        probe = NeighbourProbe(
-            event.scope, gate.embedder, vector[None, :], _NEAR_LIMIT, _NEAR_COSINE
-        )
-        (neighbours,) = transaction.nearest(probe)
+        asked = (event.scope, gate.embedder, vector[None, :], _NEAR_LIMIT, _NEAR_COSINE)
+        (neighbours,) = transaction.nearest(NeighbourProbe(*asked))
         main = main_text(event.polarity, event.texts)
         for neighbour in neighbours:
             if is_same(lesson_subject(event.polarity, neighbour.memory.content), main):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from meritory.domain.errors import InputError, PortError
@@ -22,7 +23,7 @@ from meritory.domain.memory import EmbedderInfo, MemoryRecord
 from meritory.domain.policy import EmbedderSpec
 from meritory.domain.world import World
 from meritory.ports.embedder import Embedder, Vectors, open_embedder
-from meritory.store.contract.store import Store, Transaction
+from meritory.store.contract.store import Store
 
 REEMBED_BATCH = 256
 # Pause between attempts to get the lock of re-embedding: its owner may die.
@@ -129,11 +130,10 @@ class Embedding:
 
     def query(self, text: str) -> QueryVector:
         """Embed a query."""
-        serving = self.serving()
-        if serving is None:
-            return QueryVector(None, None)
-        vector = self._attempt(serving.name, partial(serving.embed_query, text))
-        return QueryVector(None if vector is None else serving.name, vector)
+        serving, vector = self.serving(), None
+        if serving is not None:
+            vector = self._attempt(serving.name, partial(serving.embed_query, text))
+        return QueryVector(serving.name if serving and vector is not None else None, vector)
 
     def documents(self, texts: Sequence[str]) -> list[dict[str, Vectors]]:
         """Return for each text its vectors by embedder; empty if all embedders failed."""
@@ -197,16 +197,10 @@ class Embedding:
             for user in dict.fromkeys(record.user for record in batch):
                 pairs = zip(batch, rows, strict=True)
                 vectors = [(record, row) for record, row in pairs if record.user == user]
-                self._store.write(user, partial(_put_vectors, embedder.name, vectors))
+                self._store.write(user, methodcaller("put_vectors", embedder.name, vectors))
             state = self._store.embedding_state(embedder.name)
             progress(state.embedded_count, state.memory_count)
         return False
-
-
-def _put_vectors(
-    name: str, vectors: Sequence[tuple[MemoryRecord, Vectors]], transaction: Transaction
-) -> None:
-    transaction.put_vectors(name, vectors)
 
 
 def _spec_text(spec: EmbedderSpec) -> str:

@@ -145,10 +145,7 @@ def _may_merge(old: MemoryRecord, new: MemoryRecord, survivor: Survivor) -> bool
 
 
 def may_supersede(old: MemoryRecord, new: MemoryRecord) -> bool:
-    """Return whether a changed claim may replace the old one.
-
-    It must be newer, equally trusted and of an equal or stronger provenance.
-    """
+    """Return whether a changed claim is newer and of no less trust and provenance than the old."""
     return (
         (new.valid_from or new.created_at) >= (old.valid_from or old.created_at)
         and (new.trust == "trusted" or old.trust == "untrusted")
@@ -189,10 +186,8 @@ def may_renew(old: MemoryRecord, new: MemoryRecord) -> bool:
 
 
 def refreshed(old: MemoryRecord, new: MemoryRecord, now: datetime) -> MemoryRecord:
-    """Return the old memory after the same text was written again.
-
-    A weaker writer only adds a source.
-    """
+    """Return the old memory after the same text was written again."""
+    # A weaker writer only adds a source.
     if not may_renew(old, new):
         return replace(old, sources=_united(old.sources, new.sources), updated_at=now)
     # The latest statement decides how long the memory is valid.

@@ -38,14 +38,8 @@ def purge(services: Services, record: MemoryRecord) -> None:
 
     def work(transaction: Transaction) -> None:
         for old in transaction.superseded_by(record.user, record.id):
-            change = MemoryChange(
-                services.world.new_id(),
-                now,
-                services.actor,
-                "undo",
-                "its successor was erased",
-                old,
-            )
+            operation, why = services.world.new_id(), "its successor was erased"
+            change = MemoryChange(operation, now, services.actor, "undo", why, old)
             restored = replace(old, superseded_by=None, updated_at=now)
             transaction.update(indexed(restored, {}), change)
         transaction.purge(record.user, record.id)

@@ -140,19 +140,9 @@ def _explain(
         [memory.confidence for memory in memories],
         composite.frequency([memory.access_count for memory in memories]),
     )
-    columns = (
-        whole.composite,
-        whole.relevance,
-        whole.recency,
-        whole.usefulness,
-        whole.confidence,
-        whole.frequency,
-        cosine,
-        pool.text[indices],
-        _own_scores(services, pool)[indices],
-        weight[indices],
-    )
-    return [Parts(*(_rounded(column[i]) for column in columns)) for i in range(len(best))]
+    own = _own_scores(services, pool)[indices]
+    rows = zip(cosine, pool.text[indices], own, weight[indices], strict=True)
+    return [Parts(*whole.row(i).values(), *map(_rounded, row)) for i, row in enumerate(rows)]
 
 
 def _rounded(value: float) -> float:

@@ -238,12 +238,9 @@ class WriteBatch:
         for floor in np.unique(floors).tolist():
             asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
             matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
-            neighbours = self._transaction.nearest(
-                NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)
-            )
-            self._near |= {
-                item.record.id: near for item, near in zip(asked, neighbours, strict=True)
-            }
+            probe = NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)
+            ids = [item.record.id for item in asked]
+            self._near |= zip(ids, self._transaction.nearest(probe), strict=True)
         if len(items) < 2:
             return
         # Drafts of this batch are neighbours of each other, too.
@@ -251,9 +248,8 @@ class WriteBatch:
         cosines = np.tril(matrix @ matrix.T, -1)
         for later, earlier in np.argwhere(cosines >= floors[:, None]).tolist():
             if earlier < later:
-                self._near_in_batch.setdefault(items[later].record.id, []).append(
-                    (items[earlier].record.id, float(cosines[later, earlier]))
-                )
+                near = self._near_in_batch.setdefault(items[later].record.id, [])
+                near.append((items[earlier].record.id, float(cosines[later, earlier])))
 
     def decide(self, item: Prepared) -> WriteResult:
         """Store one draft: insert, refresh, merge or supersede."""
@@ -393,9 +389,8 @@ def update(
     for text in (*values.get("tags", ()), values.get("agent"), values.get("project")):
         screened(text or "", "refuse")
     if "content" in given:
-        values["content"] = screened(
-            checked_content(given["content"]), services.policy.secrets.policy
-        )
+        content = checked_content(given["content"])
+        values["content"] = screened(content, services.policy.secrets.policy)
 
     def change(current: MemoryRecord) -> MemoryRecord:
         _require_live(current)

@@ -277,13 +277,9 @@ def propose(services: Services, scope: Scope, trigger: str, why: str) -> Rule:
         active = transaction.rules(scope.user, ACTIVE)
         if len(active) >= RULES_LIMIT_COUNT:
             raise Conflict("too many rules", hint="retire one with `meritory rules retire ID`")
-        same = [
-            other
-            for other in active
-            if (other.tool, other.pattern, other.project) == (rule.tool, rule.pattern, rule.project)
-        ]
-        if same:
-            raise Conflict(f"rule {same[0].id} already has this trigger")
+        for other in active:
+            if (other.trigger, other.project) == (rule.trigger, rule.project):
+                raise Conflict(f"rule {other.id} already has this trigger")
         result = replay(transaction, scope.user, parsed, scope.project, now)
         change = RuleChange("proposed", "", now, actor=services.actor)
         return put(transaction, scope.user, with_replay(rule, result), change)
@@ -324,9 +320,8 @@ def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
         if rule.state == "retired":
             raise Conflict(f"rule {rule.id} is already retired")
         reason = redact(why)[:TEXT_LIMIT_CHARS]
-        return put(
-            transaction, user, rule, RuleChange("retired", reason, now, "retired", services.actor)
-        )
+        change = RuleChange("retired", reason, now, "retired", services.actor)
+        return put(transaction, user, rule, change)
 
     return services.store.write(user, work)
 
@@ -348,9 +343,8 @@ def undo(services: Services, user: str, name: str) -> Rule:
             former = replace(former, state="retired")
         is_lower = last.kind in ("stepped_up", "approved", "reported")
         held = replace(former, held_count=former.report_count) if is_lower else former
-        return put(
-            transaction, user, held, RuleChange("undone", last.kind, now, actor=services.actor)
-        )
+        change = RuleChange("undone", last.kind, now, actor=services.actor)
+        return put(transaction, user, held, change)
 
     return services.store.write(user, work)
 
@@ -370,6 +364,5 @@ def lift(services: Services, user: str, session_key: str, kind: str | None = Non
     kinds = {constraint.kind for constraint in constraints if kind in (None, constraint.kind)}
     now = services.world.now()
     return services.store.write(
-        user,
-        lambda transaction: transaction.lift_session_constraints(user, session_key, kinds, now),
+        user, lambda writing: writing.lift_session_constraints(user, session_key, kinds, now)
     )

@@ -30,6 +30,7 @@ from meritory.engine.jobs.runner import Effect, no_effect
 from meritory.engine.memories.validate import only_proposed
 from meritory.engine.memories.write import write
 from meritory.engine.rules.book import (
+    LEARNER,
     RULES_LIMIT_COUNT,
     TEXT_LIMIT_CHARS,
     RuleChange,
@@ -120,10 +121,8 @@ def learn_constraints(services: Services, report: FeedbackEvent) -> None:
 
 
 def learn_rule(services: Services, report: FeedbackEvent) -> None:
-    """Find the recent actions that a report is about, and change the rule for the likeliest.
-
-    Tags do not count: the label of a report says nothing about what was done.
-    """
+    """Find the recent actions that a report is about, and change the rule for the likeliest."""
+    # Tags do not count: the label of a report says nothing about what was done.
     query = ActionQuery(
         session_key=report.session_key,
         since=report.at - timedelta(seconds=WINDOW_S),
@@ -138,16 +137,10 @@ def learn_rule(services: Services, report: FeedbackEvent) -> None:
         if action.decision != "deny" and (is_anywhere or report.project == action.project)
     }
     text = "\n".join(report.texts.values())
-    seen = [
-        Seen(
-            action.number,
-            (report.at - action.at).total_seconds(),
-            action.risk,
-            recorded_tool_action(action).words,
-            _is_named(action, report, text),
-        )
-        for action in actions.values()
-    ]
+    seen = []
+    for number, action in actions.items():
+        age_s, words = (report.at - action.at).total_seconds(), recorded_tool_action(action).words
+        seen.append(Seen(number, age_s, action.risk, words, _is_named(action, report, text)))
     matches = attribute(stems(text), report.polarity, seen)
     if not matches:
         return
@@ -266,14 +259,8 @@ class _RuleLearner:
         return any(event.action == self._action.number and event.kind in kinds for event in events)
 
     def _put_case(self, kind: RuleEventKind, before: Rule, rule: Rule) -> Rule:
-        change = RuleChange(
-            kind,
-            self._quote,
-            self._now,
-            report=self._report,
-            action=self._action.number,
-            before=before,
-        )
+        number, report = self._action.number, self._report
+        change = RuleChange(kind, self._quote, self._now, None, LEARNER, report, number, before)
         return put(self._transaction, self._user, rule, change)
 
     def _replayed(self, rule: Rule) -> Rule:
