@@ -158,7 +158,7 @@ def report(call: Call) -> CapturedOut | RatingsOut:
     body: Feedback = call.body
     memory = call.memory()
     if body.ratings is None:
-        request = _report(call, body, body.signal, body.session_key)
+        request = _report(call, body)
         call.grant.require_report(memory, request.fields)
         return _captured(capture.capture(memory.services, memory.scope, request))
     key = str(checked_name("session_key", body.session_key))
@@ -172,13 +172,13 @@ def complete(call: Call) -> CapturedOut:
     """Add missing fields to a report."""
     body: Completion = call.body
     memory = call.memory()
-    request = _report(call, body, body.signal, body.session_key)
+    request = _report(call, body)
     return _captured(capture.complete(memory.services, memory.scope, call.path["id"], request))
 
 
-def _report(call: Call, body: FeedbackBody, signal: Text, session_key: Text) -> FeedbackReport:
-    named = {} if session_key is None else {"session_key": session_key}
-    return FeedbackReport(signal, {**body.fields(), **named}, call.request_id)
+def _report(call: Call, body: Feedback | Completion) -> FeedbackReport:
+    named = {} if body.session_key is None else {"session_key": body.session_key}
+    return FeedbackReport(body.signal, {**body.fields(), **named}, call.request_id)
 
 
 def _captured(result: capture.Captured) -> CapturedOut:

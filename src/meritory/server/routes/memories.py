@@ -284,27 +284,20 @@ class Graph(msgspec.Struct):
 # -- handlers ---------------------------------------------------------------------------------
 
 
-def given_fields(body: msgspec.Struct, *apart: str) -> dict[str, Any]:
-    """Return the fields that a request names."""
-    named: dict[str, Any] = {}
-    for name in body.__struct_fields__:
-        value = getattr(body, name)
-        if value is not UNSET and name not in apart:
-            named[name] = msgspec.to_builtins(value) if name == "source" else value
-    return named
-
-
 def remember(call: Call) -> WriteOut | Results[WriteOut]:
     """Store a memory, or many under `memories`."""
     body: Remember = call.body
     memory = call.memory()
-    named = given_fields(body, "memories", "user", "agent", "project")
+    # Fields that the request does not name are left out.
+    named: dict[str, Any] = msgspec.to_builtins(body)
+    for name in Scoped.__struct_fields__:
+        del named[name]
     if isinstance(body.memories, list):
-        if named:
+        if len(named) > 1:
             raise InputError("give one memory or `memories`, not both")
         if len(body.memories) > MANY_LIMIT_COUNT:
             raise TooLarge(f"at most {MANY_LIMIT_COUNT} memories in one request")
-        results = memory.remember_many([given_fields(item) for item in body.memories])
+        results = memory.remember_many(named["memories"])
         return Results([_written(result) for result in results])
     result = memory.remember_many([named])[0]
     if result.memory is None:
@@ -354,7 +347,7 @@ def show_memory(call: Call) -> MemoryRecord:
 
 def update(call: Call) -> MemoryRecord:
     """Change fields of a memory; its history keeps the old values."""
-    named = given_fields(call.body)
+    named = msgspec.to_builtins(call.body)
     if not named:
         raise InputError("nothing to change was given", hint="name the fields to change")
     return call.memory().update(call.path["id"], **named)

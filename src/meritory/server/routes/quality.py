@@ -213,14 +213,9 @@ def janitor(call: Call) -> JanitorOut:
         done = sweeping.run_now(services, call.server.engine.works.runner, user)
         return JanitorOut(False, 0, False, [], done.demoted, done.forgotten, 0, {})
     plan = sweeping.plan(services, user)
+    names = ("content", "provenance", "project")
     shown = [
-        DueOut.of(
-            due,
-            memory_id=due.memory.id,
-            content=due.memory.content,
-            provenance=due.memory.provenance,
-            project=due.memory.project,
-        )
+        DueOut.of(due, memory_id=due.memory.id, **{n: getattr(due.memory, n) for n in names})
         for due in plan.due[:DUE_LIMIT]
     ]
     erase = {str(what): count for what, count in maintenance.due(services, user).items()}
