@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bench.calibrate_data import CONFIDENCES, LONGMEMEVAL, Collection, Note, Question
 from bench.calibrate_rule import Floats, Sweep, Table
 from bench.datasets import MAX_MEMORY_CHARS
+from bench.measures import mrr, recall_at
 from meritory import Memory
 from meritory.domain.memory import Scope
 from meritory.domain.policy import RELEVANCE_FLOOR, SessionPolicy, SourceWeights
@@ -24,7 +25,7 @@ from meritory.engine.services import Services
 from meritory.engine.sessions.prompt import HIT_LIMIT, near_prompt
 from meritory.rank import composite as rank_composite
 from meritory.rank import hybrid
-from meritory.rank.metrics import mrr, ndcg_at, recall_at
+from meritory.rank.metrics import ndcg_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
 from meritory.store.contract.memories import Search, SearchPool

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from bench import report
 from bench.datasets import ADVERSARIAL, LOADERS, Corpus, MissingData, load
+from bench.measures import mrr, recall_at
 from bench.plain import FUSIONS, Embedder, Scores, TextIndex, rrf, unit_rows, weighted_sum
 from bench.product import rankings
 from meritory.domain.policy import EmbedderSpec
 from meritory.ports.embedder import open_embedder
 from meritory.rank.hybrid import fold_sessions
-from meritory.rank.metrics import Interval, mrr, ndcg_at, paired_bootstrap, recall_at
+from meritory.rank.metrics import Interval, ndcg_at, paired_bootstrap
 
 METRICS = ("R@5", "R@10", "MRR", "NDCG@10")
 PRODUCT = "meritory"

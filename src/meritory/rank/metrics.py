@@ -1,11 +1,11 @@
-"""Ranking quality (NDCG, recall, reciprocal rank), metrics of probes, and bootstrap intervals.
+"""Ranking quality (NDCG), metrics of probes, and bootstrap intervals.
 
 `compare` is the non-regression gate: it compares two runs on the same questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -59,7 +59,8 @@ def ndcg_at(ranking: Sequence[Hashable], labels: Mapping[Hashable, float], k: in
     The gain is max(0, label). A missing label, or one that is not finite, counts as 0. An item
     ranked twice counts at its first rank only.
     """
-    _check_k(k)
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
     items = list(labels)
     values = _gains([labels[item] for item in items])
     # Only ratios matter, and a sum of huge labels would overflow.
@@ -69,26 +70,6 @@ def ndcg_at(ranking: Sequence[Hashable], labels: Mapping[Hashable, float], k: in
         return None
     top = list(dict.fromkeys(ranking))[:k]
     return min(1.0, dcg([gains.get(item, 0.0) for item in top]) / ideal)
-
-
-def recall_at(ranking: Sequence[Hashable], relevant: Collection[Hashable], k: int) -> float | None:
-    """Return the share of the relevant items in the first k places, None when there are none."""
-    _check_k(k)
-    wanted = set(relevant)
-    if not wanted:
-        return None
-    return len(wanted.intersection(list(dict.fromkeys(ranking))[:k])) / len(wanted)
-
-
-def mrr(ranking: Sequence[Hashable], relevant: Collection[Hashable]) -> float | None:
-    """Return 1 / place of the first relevant item, 0 when it is not ranked, None without any."""
-    wanted = set(relevant)
-    if not wanted:
-        return None
-    for place, item in enumerate(dict.fromkeys(ranking), start=1):
-        if item in wanted:
-            return 1.0 / place
-    return 0.0
 
 
 def bootstrap_interval(
@@ -127,11 +108,6 @@ def paired_bootstrap(
     if left.size != right.size:
         raise ValueError(f"paired samples differ in size: {left.size} and {right.size}")
     return bootstrap_interval(left - right, rng, resamples)
-
-
-def _check_k(k: int) -> None:
-    if k < 1:
-        raise ValueError(f"k must be at least 1, not {k}")
 
 
 def _gains(labels: ArrayLike) -> NDArray[np.float64]:
