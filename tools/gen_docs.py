@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from meritory.cli.app import APP, SECTIONS
-from meritory.connect.desired import HookShape, harness_modules
+from meritory.connect.desired import CAMEL_EVENTS, COMMON_EVENTS, HookShape, harness_modules
 from meritory.server.app import TABLE
 from meritory.server.openapi import document
 from meritory.settings import SETTINGS, Setting, show
@@ -238,6 +238,7 @@ def hook_shapes() -> str:
     """The hook's table of clients: the hook is run without this package and cannot import it."""
     shapes = {one.NAME: one.HOOK for one in harness_modules() if one.HOOK is not None}
     default = HookShape({})
+    tables = {"_COMMON": COMMON_EVENTS, "_CAMEL": CAMEL_EVENTS}
     rows = []
     for name, shape in shapes.items():
         given = (field.name for field in fields(shape) if field.name not in ("events", "guesses"))
@@ -246,9 +247,15 @@ def hook_shapes() -> str:
             for key in given
             if getattr(shape, key) != getattr(default, key)
         ]
-        rows.append(f"{name!r}: Harness({', '.join([repr(dict(shape.events)), *more])}),")
+        events = {**shape.events}
+        shared = [table for table, named in tables.items() if named.items() <= events.items()]
+        own = {k: v for k, v in events.items() if not any(k in tables[table] for table in shared)}
+        spread = "".join(f"**{table}, " for table in shared) + repr(own)[1:-1]
+        alone = shared[0] if len(shared) == 1 and not own else f"{{{spread}}}"
+        rows.append(f"{name!r}: Harness({', '.join([alone, *more])}),")
     guesses = {key: event for shape in shapes.values() for key, event in shape.guesses.items()}
-    made = f"HARNESSES = {{{''.join(rows)}}}\nGUESSES = {guesses!r}\n"
+    common = "".join(f"{table} = {named!r}\n" for table, named in tables.items())
+    made = f"{common}HARNESSES = {{{''.join(rows)}}}\nGUESSES = {guesses!r}\n"
     before, _, rest = (ROOT / HOOK_SHAPES).read_text("utf-8").partition(f"{HOOK_MARK}: begin\n")
     after = rest.partition(f"{HOOK_MARK}: end\n")[2]
     text = f"{before}{HOOK_MARK}: begin\n{made}{HOOK_MARK}: end\n{after}"

@@ -38,31 +38,27 @@ class Harness:
 
 
 # Made by tools/gen_docs.py from connect/*.py: begin
+_COMMON = {
+    "SessionStart": "session-start",
+    "UserPromptSubmit": "user-prompt-submit",
+    "Stop": "stop",
+    "PreCompact": "pre-compact",
+    "SessionEnd": "session-end",
+    "PreToolUse": "pre-tool",
+}
+_CAMEL = {
+    "sessionStart": "session-start",
+    "userPromptSubmitted": "user-prompt-submit",
+    "agentStop": "stop",
+    "preCompact": "pre-compact",
+    "sessionEnd": "session-end",
+    "preToolUse": "pre-tool",
+}
 HARNESSES = {
     "claude-code": Harness(
-        {
-            "SessionStart": "session-start",
-            "UserPromptSubmit": "user-prompt-submit",
-            "Stop": "stop",
-            "PreCompact": "pre-compact",
-            "SessionEnd": "session-end",
-            "PreToolUse": "pre-tool",
-            "StopFailure": "stop",
-            "MessageDisplay": "display",
-        },
-        home="CLAUDE_CONFIG_DIR",
+        {**_COMMON, "StopFailure": "stop", "MessageDisplay": "display"}, home="CLAUDE_CONFIG_DIR"
     ),
-    "codex": Harness(
-        {
-            "SessionStart": "session-start",
-            "UserPromptSubmit": "user-prompt-submit",
-            "Stop": "stop",
-            "PreCompact": "pre-compact",
-            "SessionEnd": "session-end",
-            "PreToolUse": "pre-tool",
-        },
-        home="CODEX_HOME",
-    ),
+    "codex": Harness(_COMMON, home="CODEX_HOME"),
     "gemini-cli": Harness(
         {
             "SessionStart": "session-start",
@@ -76,14 +72,7 @@ HARNESSES = {
         home="GEMINI_CLI_HOME",
     ),
     "copilot-cli": Harness(
-        {
-            "sessionStart": "session-start",
-            "userPromptSubmitted": "user-prompt-submit",
-            "agentStop": "stop",
-            "preCompact": "pre-compact",
-            "sessionEnd": "session-end",
-            "preToolUse": "pre-tool",
-        },
+        _CAMEL,
         shape="flat",
         guard="flat",
         reply="",
@@ -92,18 +81,8 @@ HARNESSES = {
     ),
     "cursor": Harness(
         {
-            "SessionStart": "session-start",
-            "UserPromptSubmit": "user-prompt-submit",
-            "Stop": "stop",
-            "PreCompact": "pre-compact",
-            "SessionEnd": "session-end",
-            "PreToolUse": "pre-tool",
-            "sessionStart": "session-start",
-            "userPromptSubmitted": "user-prompt-submit",
-            "agentStop": "stop",
-            "preCompact": "pre-compact",
-            "sessionEnd": "session-end",
-            "preToolUse": "pre-tool",
+            **_COMMON,
+            **_CAMEL,
             "beforeSubmitPrompt": "user-prompt-submit",
             "afterAgentResponse": "stop",
             "stop": "stop",
@@ -112,18 +91,7 @@ HARNESSES = {
         guard="cursor",
         reply="text",
     ),
-    "vscode": Harness(
-        {
-            "SessionStart": "session-start",
-            "UserPromptSubmit": "user-prompt-submit",
-            "Stop": "stop",
-            "PreCompact": "pre-compact",
-            "SessionEnd": "session-end",
-            "PreToolUse": "pre-tool",
-        },
-        reply="",
-        shows=("session-start",),
-    ),
+    "vscode": Harness(_COMMON, reply="", shows=("session-start",)),
 }
 GUESSES = {
     "prompt": "userPromptSubmitted",
