@@ -16,7 +16,6 @@ from meritory.rank.feedback import (
     CRITERIA,
     WEIGHTS,
     FeedbackText,
-    QualityFacts,
     RiskTally,
     RubricVerdict,
     approval,
@@ -115,10 +114,10 @@ def test_malformed_guardrails_are_refused(guardrails: Any) -> None:
 
 
 def test_quality_adds_up() -> None:
-    none = QualityFacts(*(False,) * 6)
+    none = dict.fromkeys(WEIGHTS, False)
     assert quality(none) == 0.0
-    assert quality(QualityFacts(*(True,) * 6)) == pytest.approx(1.0)
-    assert quality(QualityFacts(True, False, False, False, False, False)) == 0.30
+    assert quality(dict.fromkeys(WEIGHTS, True)) == pytest.approx(1.0)
+    assert quality({**none, "is_actionable": True}) == 0.30
 
 
 # -- risk -------------------------------------------------------------------------------------

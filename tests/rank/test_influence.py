@@ -36,7 +36,6 @@ from meritory.rank.influence import (
     Weighing,
     compare,
     earned,
-    has_enough_sessions,
     judged,
     missing,
     weigh,
@@ -329,7 +328,6 @@ def test_cold_start(outcomes: list[float | None], is_cold: bool, waits_for: dict
     found = after(outcomes, window=99)
     assert found.is_cold == is_cold
     assert missing(found) == waits_for
-    assert has_enough_sessions(found) == (not waits_for)
     assert alpha(found) == (1.0 if is_cold else 0.2)
 
 
@@ -346,7 +344,7 @@ def test_wins_alone_do_not_end_cold_start() -> None:
         standing = weighed(standing, SHUT, "replay")
         assert alpha(standing) == 1.0
         assert standing.is_cold
-    assert has_enough_sessions(standing)
+    assert not missing(standing)
     assert alpha(weighed(standing, OPEN, "replay")) == 0.2
 
 
@@ -528,7 +526,7 @@ def openings(draw: Draw, labels: HistoryProof, streams: int = STREAMS) -> Openin
             won = 0.5 if abs(skill[n]) < 1e-6 else float(skill[n] > 0.0)
             so_far = Margins(seen.ndcg[: n + 1], seen.log_rank[: n + 1])
             ours, _ = judged(ours, won, WINDOW)
-            if not ours.is_cold or has_enough_sessions(ours):
+            if not ours.is_cold or not missing(ours):
                 ours = weighed(ours, weigh(so_far, labels), "replay")
             theirs = weighed(judged(theirs, won, WINDOW)[0], (), "seed")
             opened[stream, n] = alpha(ours) < 1.0

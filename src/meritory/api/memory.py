@@ -342,10 +342,6 @@ class Memory:
                 _text(what, text)
         return self.backend.start(StartRequest(name, scope, context, harness, cwd))
 
-    def _session_ended(self, key: str, is_known: bool) -> None:
-        """Learn from a session that a surface of this package ended."""
-        self.backend.session_ended(key, is_known)
-
     @verb
     def drain(self) -> int:
         """Run every job that is due, wait for those in progress, and return how many ran here."""

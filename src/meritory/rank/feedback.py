@@ -85,6 +85,7 @@ def risks(tallies: Iterable[RiskTally], positive: int, negative: int) -> list[Ri
 WEIGHTS: Final = {
     "is_actionable": 0.30,
     "has_context": 0.15,
+    # What to change after a mistake; why it worked after a success.
     "has_advice": 0.15,
     "has_action": 0.15,
     "has_rubric": 0.15,
@@ -92,22 +93,9 @@ WEIGHTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class QualityFacts:
-    """What a report contains."""
-
-    is_actionable: bool
-    has_context: bool
-    # What to change after a mistake; why it worked after a success.
-    has_advice: bool
-    has_action: bool
-    has_rubric: bool
-    has_tags: bool
-
-
-def quality(facts: QualityFacts) -> float:
+def quality(facts: Mapping[str, bool]) -> float:
     """Return the completeness of a report, 0 to 1; shown to users, never a gate."""
-    return round(sum((w for name, w in WEIGHTS.items() if getattr(facts, name)), 0.0), 6)
+    return round(sum((w for name, w in WEIGHTS.items() if facts[name]), 0.0), 6)
 
 
 Trend = Literal["improving", "degrading", "steady", "unknown"]

@@ -296,17 +296,12 @@ def weighed(
 ) -> InfluenceState:
     """Return the state with the alpha that the evidence gives; it may end cold start."""
     alpha = 1.0 - state.success_rate if rule == "seed" else earned(weighings)
-    if state.is_cold and not has_enough_sessions(state, min_judged):
+    if state.is_cold and missing(state, min_judged):
         return replace(state, earned_alpha=1.0)
     since = state.active_since
     if since is None and alpha < 1.0:
         since = state.judged
     return replace(state, earned_alpha=alpha, active_since=since)
-
-
-def has_enough_sessions(state: InfluenceState, min_judged: int = MIN_JUDGED) -> bool:
-    """Return whether there are enough judged sessions, and enough with different orders."""
-    return state.judged >= min_judged and state.non_ties >= MIN_NON_TIES
 
 
 def missing(state: InfluenceState, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:

@@ -16,7 +16,6 @@ from meritory.domain.rule import State
 
 STATES: Final[tuple[State, ...]] = ("proposed", "warns", "blocks", "expired", "retired")
 ACTIVE: Final[tuple[State, ...]] = ("proposed", "warns", "blocks")
-_RUNGS: Final[tuple[State, ...]] = ACTIVE
 HALF_LIFE_DAYS: Final = 7.0
 WARN_WEIGHT: Final = 1.5
 BLOCK_WEIGHT: Final = 3.25
@@ -79,18 +78,18 @@ def stepped(status: RuleStatus, case_count: int) -> tuple[State, str]:
         return state, ""
     wanted: State = "warns" if state == "proposed" else "blocks"
     needed = WARN_WEIGHT if state == "proposed" else BLOCK_WEIGHT
-    is_within = _RUNGS.index(wanted) <= _RUNGS.index(status.reach)
+    is_within = ACTIVE.index(wanted) <= ACTIVE.index(status.reach)
     if weight < needed or not is_within or not status.is_clear:
         return state, ""
     return wanted, f"a weight of {weight:.1f}, and no alarm on harmless actions"
 
 
 def _down(state: State) -> State:
-    return _RUNGS[max(0, _RUNGS.index(state) - 1)]
+    return ACTIVE[max(0, ACTIVE.index(state) - 1)]
 
 
 def above(state: State) -> State | None:
     """Return the next state up, None at the top."""
-    if state not in _RUNGS or state == "blocks":
+    if state not in ACTIVE or state == "blocks":
         return None
-    return _RUNGS[_RUNGS.index(state) + 1]
+    return ACTIVE[ACTIVE.index(state) + 1]

@@ -637,7 +637,7 @@ def test_without_valid_labels_cold_start_does_not_end(items: Desk) -> None:
         desk.equip(scorer=Preferring(wanted))
         assert held(desk, f"s{n}", [wanted]).predictor_won == 1.0
     kept = state(desk)
-    assert influence.has_enough_sessions(kept.standing)
+    assert not influence.missing(kept.standing)
     assert kept.history.session_count == 12
     assert not kept.history.is_valid
     assert (kept.alpha, kept.standing.is_cold, kept.trust) == (1.0, True, NO_TRUST)

@@ -15,7 +15,6 @@ from meritory.domain.memory import NAME_LIMIT_CHARS, TAG_LIMIT_CHARS, TAG_LIMIT_
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories.validate import checked_choice, checked_name, known_fields, screened
 from meritory.rank.feedback import (
-    QualityFacts,
     RubricVerdict,
     evaluate,
     quality,
@@ -105,14 +104,14 @@ def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> 
     )
     is_down = polarity == feedback.DOWN
     is_actionable = polarity != 0 and feedback.is_actionable(polarity, event.texts)
-    facts = QualityFacts(
-        is_actionable=is_actionable,
-        has_context=len(event.context) >= _CONTEXT_CHARS_MIN,
-        has_advice=bool(event.what_to_change if is_down else event.reasoning),
-        has_action=event.last_action is not None,
-        has_rubric=verdict is not None,
-        has_tags=bool(event.tags),
-    )
+    facts = {
+        "is_actionable": is_actionable,
+        "has_context": len(event.context) >= _CONTEXT_CHARS_MIN,
+        "has_advice": bool(event.what_to_change if is_down else event.reasoning),
+        "has_action": event.last_action is not None,
+        "has_rubric": verdict is not None,
+        "has_tags": bool(event.tags),
+    }
     failing = verdict.failing if verdict else ()
     failed_guardrails = verdict.failed_guardrails if verdict else ()
     diagnosis = None

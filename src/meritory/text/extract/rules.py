@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final, Literal, cast
 
 from meritory.domain.memory import Kind, Origin, Provenance
@@ -91,22 +91,10 @@ def _cue(way: Way, kind: Kind, confidence: float, needs: str, pattern: str) -> C
     return Cue(way, kind, confidence, tuple(needs.split("|")), pattern)
 
 
-def _rule(confidence: float, needs: str, pattern: str) -> Cue:
-    return _cue("rule", "constraint", confidence, needs, pattern)
-
-
-def _correction(needs: str, pattern: str) -> Cue:
-    return _cue("correction", "fact", STATED_PLAINLY, needs, pattern)
-
-
-def _decision(needs: str, pattern: str) -> Cue:
-    return _cue("decision", "decision", STATED_PLAINLY, needs, pattern)
-
-
-def _preference(needs: str, pattern: str) -> Cue:
-    return _cue("preference", "preference", STATED_PLAINLY, needs, pattern)
-
-
+_rule = partial(_cue, "rule", "constraint")
+_correction = partial(_cue, "correction", "fact", STATED_PLAINLY)
+_decision = partial(_cue, "decision", "decision", STATED_PLAINLY)
+_preference = partial(_cue, "preference", "preference", STATED_PLAINLY)
 _PLEASE: Final = (
     r"[(\s*_]*(?:(?:please|pls|kindly|and|but|so|also|then|ok(?:ay)?|yes|yeah|well|oh|hey|hi|btw"
     r"|by the way|one more thing|lastly|finally|just|again|important|note|rule|reminder)"

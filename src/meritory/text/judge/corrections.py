@@ -121,11 +121,6 @@ class Objection:
     # Terms that are new in the transcript.
     new: tuple[str, ...]
 
-    @property
-    def names_nothing(self) -> bool:
-        """Return whether it does not say what it is about."""
-        return all(weight < WORD_WEIGHT for weight in self.terms.values())
-
 
 @dataclass(frozen=True, slots=True)
 class Wording:
@@ -167,7 +162,7 @@ def read_corrections(transcript: Sequence[Turn], memories: Sequence[JudgedMemory
     exchanges = read_exchanges(transcript, shown_terms)
     harmed, doubted = _contradicted(texts, exchanges)
     for turn in transcript:
-        if turn.role not in {"user", "tool"} or not asks_to_forget(turn.text):
+        if turn.role not in {"user", "tool"} or not _FORGET.search(_lowered(turn.text)):
             continue
         named = {term: w for term, w in terms_of(turn.text).items() if w > COMMON_WEIGHT}
         for index, terms in enumerate(texts.terms):
@@ -346,16 +341,6 @@ def contradicts(objection: Objection, memory: str, terms: Mapping[str, float]) -
     return not (is_negated and _NEGATED.search(_NO.sub("", _lowered(objection.text))))
 
 
-def asks_to_forget(text: str) -> bool:
-    """Return whether a text asks to delete a memory."""
-    return _FORGET.search(_lowered(text)) is not None
-
-
-def explains_again(prompt: str) -> bool:
-    """Return whether a user points out that they said this before."""
-    return _AGAIN.search(_lowered(prompt)) is not None
-
-
 def _contradicted(
     texts: Wording, exchanges: Sequence[Exchange]
 ) -> tuple[dict[int, float], set[int]]:
@@ -369,7 +354,8 @@ def _contradicted(
         use = np.where(texts.shown, use_of(texts, before.pieces), 0.0)
         if use.max(initial=0.0) < MIN_USE:
             continue
-        if objection.names_nothing:
+        if all(weight < WORD_WEIGHT for weight in objection.terms.values()):
+            # It does not say what it is about.
             doubted.add(int(use.argmax()))
             continue
         for index in map(int, np.flatnonzero(use >= MIN_USE)):
@@ -397,7 +383,7 @@ def _explained(texts: Wording, exchanges: Sequence[Exchange]) -> dict[int, tuple
             weight = sum(terms[term] * texts.rarity[term] for term in new)
             if weight >= max(MIN_RETOLD_WEIGHT, MIN_RETOLD_SHARE * sum(terms.values())):
                 matching.append(index)
-        if matching or explains_again(exchange.prompt):
+        if matching or _AGAIN.search(_lowered(exchange.prompt)):
             explained[number] = tuple(matching)
     return explained
 

@@ -12,9 +12,9 @@ import json
 import re
 import zlib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from meritory.domain.session import Turn
 from meritory.text.terms import stem
@@ -110,16 +110,12 @@ def _key(token: str) -> str:
     return stem(lower) if lower.isalpha() and token[1:].islower() else lower
 
 
-@dataclass(slots=True)
-class _OpenTurn:
-    """A turn while it is read; dictionaries keep the order and drop repetitions."""
+# The fields of a turn while it is read; dictionaries keep the order and drop repetitions.
+_OpenTurn = dict[str, dict[Any, None]]
 
-    typed: dict[str, None] = field(default_factory=dict)
-    edited: dict[str, None] = field(default_factory=dict)
-    opened: dict[str, None] = field(default_factory=dict)
-    named: dict[str, None] = field(default_factory=dict)
-    pieces: dict[Piece, None] = field(default_factory=dict)
-    results: dict[str, None] = field(default_factory=dict)
+
+def _open_turn() -> _OpenTurn:
+    return {item.name: {} for item in fields(TurnDigest)}
 
 
 class Digester:
@@ -131,7 +127,7 @@ class Digester:
 
     def __init__(self, vocabulary: Collection[str]) -> None:
         self._vocabulary = frozenset(vocabulary)
-        self._turns: list[_OpenTurn] = [_OpenTurn()]
+        self._turns = [_open_turn()]
         self._seen_results: set[str] = set()
         self._piece_count = 0
         self._path_count = 0
@@ -144,11 +140,11 @@ class Digester:
         self._char_count += len(turn.text)
         if turn.role == "user":
             if len(self._turns) < MAX_TURNS:
-                self._turns.append(_OpenTurn())
+                self._turns.append(_open_turn())
             else:
                 self._is_complete = False
             terms = (term for term in digest_terms(turn.text) if term in self._vocabulary)
-            self._turns[-1].typed.update(dict.fromkeys(terms))
+            self._turns[-1]["typed"].update(dict.fromkeys(terms))
         elif turn.role == "result":
             self._read_result(turn.text)
         elif turn.role in ACTS:
@@ -156,26 +152,23 @@ class Digester:
 
     def digest(self) -> Digest:
         """Return the digest so far."""
-        names = [item.name for item in fields(TurnDigest)]
-        turns = tuple(
-            TurnDigest(*(tuple(getattr(turn, name)) for name in names)) for turn in self._turns
-        )
+        turns = tuple(TurnDigest(*map(tuple, turn.values())) for turn in self._turns)
         return Digest(turns, self._char_count, self._is_complete)
 
     def _read_act(self, turn: Turn) -> None:
         current = self._turns[-1]
         # An edit names its file; other calls with a path argument open theirs.
-        self._note_paths(current.edited if turn.role == "edit" else current.opened, turn.paths)
+        self._note_paths(current["edited" if turn.role == "edit" else "opened"], turn.paths)
         if turn.role != "edit":
-            self._note_paths(current.named, paths_in(turn.text))
+            self._note_paths(current["named"], paths_in(turn.text))
         for sentence in sentences(turn.text):
             terms = tuple(term for term in digest_terms(sentence) if term in self._vocabulary)
-            if not terms or (turn.role, terms) in current.pieces:
+            if not terms or (turn.role, terms) in current["pieces"]:
                 continue
             if self._piece_count >= MAX_PIECES:
                 self._is_complete = False
                 return
-            current.pieces[turn.role, terms] = None
+            current["pieces"][turn.role, terms] = None
             self._piece_count += 1
 
     def _note_paths(self, noted: dict[str, None], paths: Iterable[str]) -> None:
@@ -197,7 +190,7 @@ class Digester:
         self._result_chars += len(text)
         new = self._vocabulary.intersection(digest_terms(text)) - self._seen_results
         self._seen_results |= new
-        self._turns[-1].results.update(dict.fromkeys(sorted(new)))
+        self._turns[-1]["results"].update(dict.fromkeys(sorted(new)))
 
 
 def read_digest(turns: Iterable[Turn], vocabulary: Collection[str]) -> Digest:
