@@ -22,7 +22,7 @@ from typing import Any
 from bench import datasets, report
 from bench.datasets import MissingData, WrongData, data_root
 from meritory.domain.session import Turn
-from meritory.text.extract.rules import extract
+from meritory.text.extract.rules import FoundClaim, read
 
 LABELS = Path(__file__).resolve().parent / "labels" / "extraction.tsv"
 NONE = "none"
@@ -95,6 +95,11 @@ def cases(labels: Sequence[Label], root: Path) -> list[tuple[Label, str]]:
         if text is None or hashlib.sha256(text.encode()).hexdigest() != label.digest:
             raise WrongData(f"{'/'.join(label.place)} is not the turn that was labelled")
     return [(label, texts[label.place]) for label in labels]
+
+
+def extract(turns: Sequence[Turn]) -> tuple[FoundClaim, ...]:
+    """Return the claims that the rules keep."""
+    return read(turns).candidates
 
 
 def outcomes(found: Sequence[tuple[Label, str]], extractor: Extract = extract) -> list[Outcome]:

@@ -13,6 +13,7 @@ from bench.extraction import (
     WAYS,
     Label,
     cases,
+    extract,
     figures,
     missed_bars,
     outcomes,
@@ -21,7 +22,7 @@ from bench.extraction import (
 )
 
 from meritory.domain.session import Turn
-from meritory.text.extract.rules import FoundClaim, extract
+from meritory.text.extract.rules import FoundClaim
 
 SAID = (
     ("Always use pnpm and never npm.", "rule", "constraint"),

@@ -241,9 +241,8 @@ class Remover:
             if is_container and not self._text[part.node.start + 1 : part.node.end - 1].strip():
                 self._text = applied(self._text, removal(self._text, owner, part))
         # Values that the file needed only for Meritory's entries.
-        marks = [wish for wish in self._document.wishes if isinstance(wish, Mark) and wish.is_frame]
         names = {wish.path[0] for wish in self._document.wishes if isinstance(wish, Item)}
-        for mark in marks:
+        for mark in filter(is_frame, self._document.wishes):
             root = root_of(self._text, self._document)
             part = root.member(mark.path[0])
             is_own = self._made is not None and mark.path in self._made.added
@@ -380,7 +379,6 @@ def _toml_merged(text: str, wish: Member, harness: str) -> Merged:
     if present is not None:
         conflicts = () if our_argv(present, harness) else (_NOT_OURS.format(dotted),)
         return Merged(text, conflicts=conflicts)
-    newline = newline_of(text)
     newline = newline_of(text)
     lines = [f"[{dotted}]"]
     for name, value in wish.value.items():

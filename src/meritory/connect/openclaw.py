@@ -57,20 +57,17 @@ def checks(place: desired.InstallTarget) -> list[desired.Finding]:
     """Return warnings about settings that keep the plugin from working."""
     values = desired.settings_at(_config(place))
     entry = desired.at(values, "plugins", "entries", "meritory")
-    findings = []
-    if desired.at(values, *_ACCESS) is not True:
-        detail = "the plugin has no access to conversations, so it cannot show memories"
-        findings.append(desired.Finding(NAME, "warn", detail, f"set {'.'.join(_ACCESS)} to true"))
-    if desired.at(entry, "hooks", "allowPromptInjection") is False:
-        detail = "the plugin may not add to prompts, so it cannot show memories"
-        findings.append(
-            desired.Finding(NAME, "warn", detail, "remove allowPromptInjection from its entry")
-        )
-    if desired.at(values, "plugins", "enabled") is False or desired.at(entry, "enabled") is False:
-        findings.append(desired.Finding(NAME, "warn", "the plugin is disabled", "enable it"))
     deny = desired.at(values, "plugins", "deny")
-    if isinstance(deny, list) and "meritory" in deny:
-        findings.append(
-            desired.Finding(NAME, "warn", "plugins.deny names meritory", "remove it there")
-        )
-    return findings
+    lacks_access = desired.at(values, *_ACCESS) is not True
+    adds_nothing = desired.at(entry, "hooks", "allowPromptInjection") is False
+    is_off = False in (desired.at(values, "plugins", "enabled"), desired.at(entry, "enabled"))
+    is_denied = isinstance(deny, list) and "meritory" in deny
+    no_access = "the plugin has no access to conversations, so it cannot show memories"
+    no_prompts = "the plugin may not add to prompts, so it cannot show memories"
+    warnings = (
+        (lacks_access, no_access, f"set {'.'.join(_ACCESS)} to true"),
+        (adds_nothing, no_prompts, "remove allowPromptInjection from its entry"),
+        (is_off, "the plugin is disabled", "enable it"),
+        (is_denied, "plugins.deny names meritory", "remove it there"),
+    )
+    return [desired.Finding(NAME, "warn", *texts) for applies, *texts in warnings if applies]

@@ -45,18 +45,16 @@ def setup(place: InstallTarget) -> HarnessSetup:
         options["home"] = str(commands.home)
     module = commands.plugin("opencode", "meritory.js").as_uri()
     stub = _STUB.format(options=json.dumps(options), module=json.dumps(module))
+    config = root(place) / "opencode.jsonc"
+    if place.env.get("OPENCODE_CONFIG"):
+        config = place.folder("OPENCODE_CONFIG")
+    elif not config.exists():
+        config = root(place) / "opencode.json"
     documents = (
         Document(root(place) / "plugins" / "meritory.js", "text", text=stub),
-        Document(_config(place), wishes=(Member(("mcp", "meritory"), server),)),
+        Document(config, wishes=(Member(("mcp", "meritory"), server),)),
     )
     return HarnessSetup(documents)
-
-
-def _config(place: InstallTarget) -> Path:
-    if place.env.get("OPENCODE_CONFIG"):
-        return place.folder("OPENCODE_CONFIG")
-    with_comments = root(place) / "opencode.jsonc"
-    return with_comments if with_comments.exists() else root(place) / "opencode.json"
 
 
 def checks(place: InstallTarget) -> list[Finding]:

@@ -130,9 +130,20 @@ def prepare_connect(
 
 
 def prepare_disconnect(name: str, home: Path, env: Mapping[str, str]) -> ConnectPlan:
-    """Return the edits that disconnect a harness."""
+    """Return the edits that disconnect a harness, also in files that it moved since."""
     harness, target = harness_module(name), target_for(name, home, env)
-    changes = plan_disconnect(name, harness.setup(target).documents, InstallRecord(home))
+    documents, records = harness.setup(target).documents, InstallRecord(home)
+    known = {document.path: document for document in documents}
+    for record in records.records(name):
+        alike = [document for document in documents if document.path.name == record.path.name]
+        if record.path not in known:
+            # Written when the harness kept its files elsewhere.
+            known[record.path] = replace((alike or documents)[0], path=record.path)
+    changes = []
+    for document in known.values():
+        content = read_file(document.path)
+        with _named(document.path):
+            changes.append(_disconnecting(name, document, records, content))
     return ConnectPlan(name, harness.TITLE, tuple(changes), (), home, disconnects=True)
 
 
@@ -206,24 +217,6 @@ def plan_connect(
                 hint="move it to a folder with a UTF-8 name, and try again; nothing was changed",
             ) from error
         changes.append(FileChange(document.path, content, after, base, new.made, new.conflicts))
-    return changes
-
-
-def plan_disconnect(
-    harness: str, documents: Sequence[Document], records: InstallRecord
-) -> list[FileChange]:
-    """Return the changes that remove Meritory's entries, also from files that moved since."""
-    known = {document.path: document for document in documents}
-    for record in records.records(harness):
-        alike = [document for document in documents if document.path.name == record.path.name]
-        if record.path not in known:
-            # Written when the harness kept its files elsewhere.
-            known[record.path] = replace((alike or documents)[0], path=record.path)
-    changes = []
-    for document in known.values():
-        content = read_file(document.path)
-        with _named(document.path):
-            changes.append(_disconnecting(harness, document, records, content))
     return changes
 
 

@@ -80,25 +80,19 @@ def repository(cwd: str) -> str:
         if folder in nowhere:
             break
         marker = os.path.join(folder, ".git")
-        if os.path.lexists(marker):
-            return _main_folder(folder, marker)
-        folder = os.path.dirname(folder)
+        if not os.path.lexists(marker):
+            folder = os.path.dirname(folder)
+            continue
+        pointer = ""
+        try:
+            if os.path.isfile(marker):
+                with open(marker, encoding="utf-8", errors="replace") as file:
+                    pointer = file.read(POINTER_LIMIT_CHARS).removeprefix("gitdir:").strip()
+        except OSError:
+            pass
+        kept, _, name = os.path.normpath(os.path.join(folder, pointer)).rpartition("/worktrees/")
+        return os.path.dirname(kept) if pointer and name and kept.endswith("/.git") else folder
     return "" if place in nowhere else place
-
-
-def _main_folder(folder: str, marker: str) -> str:
-    try:
-        if os.path.isfile(marker):
-            with open(marker, encoding="utf-8", errors="replace") as file:
-                pointer = file.read(POINTER_LIMIT_CHARS).removeprefix("gitdir:").strip()
-            kept, _, name = os.path.normpath(os.path.join(folder, pointer)).rpartition(
-                "/worktrees/"
-            )
-            if name and kept.endswith("/.git"):
-                return os.path.dirname(kept)
-    except OSError:
-        pass
-    return folder
 
 
 def _tail(path: str) -> str:

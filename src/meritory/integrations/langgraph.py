@@ -108,7 +108,7 @@ class MeritoryStore(BaseStore):
                 stored = next(self._under(op.namespace, op.key), None)
                 if stored is not None:
                     self._refresh(stored, wanted=op.refresh_ttl)
-                results.append(None if stored is None else stored.item())
+                results.append(None if stored is None else Item(**stored.fields()))
             elif isinstance(op, PutOp):
                 self._put(op)
                 results.append(None)
@@ -171,7 +171,7 @@ class MeritoryStore(BaseStore):
         page = matching[op.offset : op.offset + op.limit]
         for stored, _ in page:
             self._refresh(stored, wanted=op.refresh_ttl)
-        return [stored.search_item(score) for stored, score in page]
+        return [SearchItem(**stored.fields(), score=score) for stored, score in page]
 
     def _under(self, namespace: tuple[str, ...], key: str) -> Iterator[StoredItem]:
         """Yield the items under a key: one, unless two were put at the same moment."""
@@ -224,15 +224,8 @@ class StoredItem:
         ttl = float(given["ttl"]) if "ttl" in given else None
         return cls(record, tuple(source.session_key.split(".")), str(source.turn), value, ttl)
 
-    def item(self) -> Item:
-        """Return LangGraph's item."""
-        return Item(**self._fields())
-
-    def search_item(self, score: float | None) -> SearchItem:
-        """Return LangGraph's item of a search result."""
-        return SearchItem(**self._fields(), score=score)
-
-    def _fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of LangGraph's item."""
         times = {"created_at": self.record.created_at, "updated_at": self.record.updated_at}
         return {"namespace": self.namespace, "key": self.key, "value": self.value, **times}
 

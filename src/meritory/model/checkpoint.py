@@ -49,6 +49,8 @@ _NUMBER = np.dtype("<f8")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _FILE_NAME = re.compile(r"model-(0|[1-9][0-9]{0,8})\.sgpt")
 _LEFTOVER = re.compile(r"\.model-[0-9]+\.sgpt\.\w+" + re.escape(TEMPORARY_SUFFIX))
+# Fields that a config has as they are.
+_PLAIN_FIELDS = ("model_version", "embedder", "feature_version", "session_count", "buckets")
 _ADVICE = "it is left as it is; `meritory predictor rollback` puts an earlier model in its place"
 _FILE_ADVICE = "give the path of a checkpoint file"
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -96,16 +98,12 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         _refuse(path, "a parameter is not a finite number", "train again; nothing was written")
     config = {
         "scorer": checkpoint.kind,
-        "model_version": checkpoint.model_version,
         "parameters": [[name, list(np.shape(value))] for name, value in checkpoint.params.items()],
         "dims": dict(checkpoint.dims),
-        "buckets": checkpoint.buckets,
-        "embedder": checkpoint.embedder,
         "features": list(checkpoint.features),
-        "feature_version": checkpoint.feature_version,
         "sha256": _digest(*pieces),
         "trained_at": checkpoint.trained_at.isoformat(),
-        "session_count": checkpoint.session_count,
+        **{name: getattr(checkpoint, name) for name in _PLAIN_FIELDS},
     }
     _check(path, config)
     flags = int(checkpoint.flags)
@@ -167,15 +165,11 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(
         kind=config["scorer"],
         params=params,
-        model_version=config["model_version"],
-        embedder=config["embedder"],
         features=tuple(config["features"]),
-        feature_version=config["feature_version"],
         trained_at=datetime.fromisoformat(config["trained_at"]),
-        session_count=config["session_count"],
         flags=CheckpointFlags(flags),
         dims=config["dims"],
-        buckets=config["buckets"],
+        **{name: config[name] for name in _PLAIN_FIELDS},
     )
 
 

@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 from meritory.domain.memory import Kind
 from meritory.domain.session import Turn
 from meritory.text.extract.attribution import attribute_quote, sentences
-from meritory.text.extract.rules import CANDIDATE_LIMIT, extract, read, reason_to_decline
+from meritory.text.extract.rules import CANDIDATE_LIMIT, FoundClaim, read, reason_to_decline
 from meritory.text.render import Block, RenderedMemory, codes, render_start
 from meritory.text.transcript import stripped
 
 ASKED = Turn("user", "Which port does staging listen on?")
 ANSWERED = Turn("assistant", "It listens on 8080.")
+
+
+def extract(turns: list[Turn]) -> tuple[FoundClaim, ...]:
+    """What is kept of a transcript."""
+    return read(turns).candidates
 
 
 def said(text: str) -> list[tuple[str, str]]:

@@ -408,13 +408,8 @@ _SELF: Final = re.compile(
 )
 
 
-def extract(turns: Sequence[Turn]) -> tuple[FoundClaim, ...]:
-    """Return what the user stated outright, at most five claims, best first."""
-    return read(turns).candidates
-
-
 def read(turns: Sequence[Turn]) -> Extraction:
-    """Return the claims of a transcript that are worth keeping, and the declined ones."""
+    """Return what the user stated outright, at most five claims, and the declined ones."""
     useful: list[FoundClaim] = []
     declined: list[Declined] = []
     has_acted, topic = False, ""

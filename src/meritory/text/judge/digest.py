@@ -216,15 +216,9 @@ def encode_digest(digest: Digest) -> bytes:
 def decode_digest(data: bytes) -> Digest:
     """Return a digest that `encode_digest` wrote."""
     document = json.loads(zlib.decompress(data))
-    turns = tuple(
-        TurnDigest(
-            tuple(typed),
-            tuple(edited),
-            tuple(opened),
-            tuple(named),
-            tuple((act, tuple(terms)) for act, terms in pieces),
-            tuple(results),
-        )
-        for typed, edited, opened, named, pieces, results in document["turns"]
-    )
+
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    turns = tuple(TurnDigest(*frozen(row)) for row in document["turns"])
     return Digest(turns, int(document["chars"]), bool(document["complete"]))
