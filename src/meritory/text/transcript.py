@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from meritory.domain.errors import InputError
@@ -293,10 +292,11 @@ def _call(call: object, links: CallLinks) -> Iterator[Turn]:
     function = call.get("function")
     inner = function if isinstance(function, Mapping) else call
     name = inner.get("name")
-    given = next((inner[key] for key in ("input", "arguments") if inner.get(key)), None)
-    if isinstance(given, str):
-        with suppress(ValueError, RecursionError):
-            given = json.loads(given)
+    raw = next((inner[key] for key in ("input", "arguments") if inner.get(key)), None)
+    try:
+        given = json.loads(raw) if isinstance(raw, str) else raw
+    except (ValueError, RecursionError):
+        given = raw
     known = name if isinstance(name, str) else ""
     links.note_call(call, known, given)
     # The arguments of a shell are commands.
@@ -310,9 +310,11 @@ def _call(call: object, links: CallLinks) -> Iterator[Turn]:
         yield Turn("edit", written, paths)
         return
     dumped = given if isinstance(given, str) else ""
-    if given is not None and not isinstance(given, str):
-        with suppress(TypeError, ValueError, RecursionError):
+    try:
+        if given is not None and not isinstance(given, str):
             dumped = json.dumps(given, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        dumped = ""
     yield Turn("tool", f"{name or 'tool'} {dumped}".strip(), paths)
 
 
