@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -51,40 +51,23 @@ class Week:
 
     def __init__(self, file: Path, settings: Settings) -> None:
         self._week = read_recording()
-        self._now = BEGIN
+        self.title = str(self._week["title"])
+        # The time in the recording.
+        self.now = BEGIN
         self.ids: dict[str, str] = {}
         self._waiting = list(self._week["memories"])
         self.memory = Memory(
             file,
             project=self._week["project"],
-            clock=SeededWorld(SEED, lambda: self._now),
+            clock=SeededWorld(SEED, lambda: self.now),
             settings=settings,
             actor="demo",
             background=False,
         )
 
-    @property
-    def title(self) -> str:
-        """The title of the week."""
-        return str(self._week["title"])
-
-    @property
-    def now(self) -> datetime:
-        """The time in the recording."""
-        return self._now
-
-    def go_to(self, moment: datetime) -> None:
-        """Set the time."""
-        self._now = moment
-
-    def go_on(self, span: timedelta) -> None:
-        """Advance the time."""
-        self._now += span
-
     def play(self) -> Iterator[Played]:
         """Play one session after the other."""
-        for session in self._week["sessions"]:
-            yield self._session(session)
+        yield from map(self._session, self._week["sessions"])
 
     def close(self) -> None:
         """Close the store."""
@@ -94,10 +77,10 @@ class Week:
         stored = []
         for item in self._waiting:
             if item["day"] < script["day"]:
-                self._now = moment_of(item["day"])
+                self.now = moment_of(item["day"])
                 stored.append(self._store(item))
         self._waiting = [item for item in self._waiting if item["day"] >= script["day"]]
-        self._now = moment_of(script["day"])
+        self.now = moment_of(script["day"])
         asked = [turn["text"] for turn in script["turns"] if turn["role"] == "user"]
         session = self.memory.session(script["key"], context=asked[0])
         status = session.status_line
@@ -109,7 +92,7 @@ class Week:
         session.reply(f"Done.\n{self._trailer(session, code, script['ratings'])}")
         session.end(transcript=script["turns"])
         self.memory.drain()
-        self._now += timedelta(hours=1)
+        self.now += timedelta(hours=1)
         forgotten = []
         for name in script.get("forget", ()):
             record = self.memory.get(self.ids[name])
@@ -178,7 +161,7 @@ class Step:
     # Why the two differ; empty when they do not.
     why: str
     # The results of the trainings that ended with it.
-    trained: tuple[str, ...] = ()
+    trained: tuple[str, ...]
 
 
 class Later:
@@ -186,6 +169,7 @@ class Later:
 
     def __init__(self, week: Week) -> None:
         self._script = read_recording(LATER_FILE)
+        self.title = str(self._script["title"])
         self._week = week
         self._memory = week.memory
         self._chance = random.Random(_SEED)  # noqa: S311 - the same every time, on purpose
@@ -193,20 +177,15 @@ class Later:
         self._ids: dict[str, list[str]] = {}
         self.active_in: list[str] = []
 
-    @property
-    def title(self) -> str:
-        """The title of these weeks."""
-        return str(self._script["title"])
-
     def play(self) -> Iterator[Step]:
         """Play sessions until the predictor was active in some, at most `SESSIONS_MAX`."""
-        self._week.go_to(moment_of(self._script["begin_day"]))
+        self._week.now = moment_of(self._script["begin_day"])
         for topic in self._script["topics"]:
             self._ids[topic["name"]] = [
                 self._memory.remember(text, on_similar="keep").id
                 for text in (*topic["helps"], *topic["others"])
             ]
-        self._week.go_on(timedelta(days=2))
+        self._week.now += timedelta(days=2)
         # Skip the trainings of the week.
         self._trained()
         for number in range(1, SESSIONS_MAX + 1):
@@ -231,25 +210,24 @@ class Later:
     def _step(self, number: int) -> Step:
         topic = self._chance.choice(self._script["topics"])
         prompt = self._chance.choice(topic["asks"]).format(*topic["marks"])
-        before = self._memory.predictor_status()
+        before, at = self._memory.predictor_status(), self._week.now
         session = self._memory.session(f"ticket-{number:02d}", context=prompt)
-        step = Step(
-            number=number,
-            key=session.key,
-            at=self._week.now,
-            prompt=prompt,
-            status_line=session.status_line,
-            alpha=before["alpha"],
-            next_alpha=before["alpha"],
-            why="",
-        )
+        status_line = session.status_line
         session.end(used=dict.fromkeys(self._ids[topic["name"]][: len(topic["helps"])], 1.0))
         # Train here and now; a program would leave it to the background.
         self._memory.drain()
-        self._week.go_on(timedelta(hours=_HOURS_APART))
+        self._week.now += timedelta(hours=_HOURS_APART)
         after = self._memory.predictor_status()
-        return replace(
-            step, next_alpha=after["alpha"], why=_why(before, after), trained=self._trained()
+        return Step(
+            number=number,
+            key=session.key,
+            at=at,
+            prompt=prompt,
+            status_line=status_line,
+            alpha=before["alpha"],
+            next_alpha=after["alpha"],
+            why=_why(before, after),
+            trained=self._trained(),
         )
 
     def _trained(self) -> tuple[str, ...]:
