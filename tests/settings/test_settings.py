@@ -573,12 +573,9 @@ def open_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("open_umask")
 def test_a_new_data_folder_is_private(tmp_path: Path) -> None:
     home = tmp_path / "deep" / "home"
-    done = prepare_home(home)
-    assert done.created
-    assert done.notice is None
+    assert prepare_home(home) is None
     assert mode_of(home) == 0o700
-    again = prepare_home(home)
-    assert (again.created, again.repaired_from, again.notice) == (False, None, None)
+    assert prepare_home(home) is None
 
 
 def test_a_new_data_folder_is_usable_under_a_strict_umask(tmp_path: Path) -> None:
@@ -601,13 +598,12 @@ def test_an_open_data_folder_is_closed_and_said_so(
         (home / inside).touch()
         (home / "token").touch()
     home.chmod(mode)
-    done = prepare_home(home)
+    notice = prepare_home(home)
     assert mode_of(home) == 0o700
-    assert done.repaired_from == mode
-    assert done.notice is not None
-    assert f"{mode:o}" in done.notice
-    assert str(home) in done.notice
-    assert prepare_home(home).notice is None
+    assert notice is not None
+    assert f"(mode {mode:03o})" in notice
+    assert str(home) in notice
+    assert prepare_home(home) is None
 
 
 @pytest.mark.parametrize(
@@ -628,7 +624,7 @@ def test_a_folder_of_others_is_never_closed(tmp_path: Path, mode: int, inside: s
 def test_a_private_folder_with_other_files_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     tmp_path.chmod(0o700)
-    assert prepare_home(tmp_path).notice is None
+    assert prepare_home(tmp_path) is None
 
 
 def test_a_file_in_its_place_is_refused_and_kept(tmp_path: Path) -> None:
@@ -646,7 +642,8 @@ def test_a_link_is_followed_and_a_dead_one_refused(tmp_path: Path) -> None:
     target.mkdir(mode=0o700)
     home = tmp_path / "home"
     home.symlink_to(target)
-    assert not prepare_home(home).created
+    assert prepare_home(home) is None
+    assert home.is_symlink()
     target.rmdir()
     with pytest.raises(SettingsError, match="leads nowhere"):
         prepare_home(home)

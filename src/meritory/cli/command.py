@@ -15,6 +15,7 @@ import click
 
 from meritory.cli.output import META, Answer, current_flags, is_terminal, note, print_answer
 from meritory.domain.errors import InputError, MeritoryError
+from meritory.settings.home import home_folder, prepare_home
 from meritory.text.normalize import shown
 
 if TYPE_CHECKING:
@@ -210,9 +211,7 @@ def many_option(name: str, target: str, metavar: str, about: str, **more: Any) -
     return click.option(name, target, multiple=True, metavar=metavar, help=about, **more)
 
 
-def yes_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--yes`."""
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(function)
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -238,7 +237,6 @@ def environment() -> dict[str, str]:
 
 def current_home() -> Path:
     """Return the data folder."""
-    from meritory.settings import home_folder
 
     return home_folder(environment())
 
@@ -258,12 +256,8 @@ def current_settings(more: Mapping[str, object] | None = None) -> Settings:
 
 def store_place(settings: Settings) -> Place:
     """Return where the store is; create the data folder if the store is inside."""
-    from meritory.settings import prepare_home
-
     if not current_flags().store:
-        prepared = prepare_home(settings.home)
-        if prepared.notice:
-            note(prepared.notice)
+        note(*filter(None, [prepare_home(settings.home)]))
     return named_place(settings)
 
 

@@ -83,7 +83,7 @@ def serve(
     The log goes to `stream` too. Once the daemon is reachable, `ready` gets a function that stops
     it.
     """
-    prepared = prepare_home(settings.home)
+    notice = prepare_home(settings.home)
     since = moment_text(World().now())
     file = settings_place(settings).file
     heap = MallocTrimmer()
@@ -116,7 +116,7 @@ def serve(
             log.info(
                 "daemon", "daemon.start", pid=os.getpid(), version=__version__, url=listeners.url
             )
-            for note in filter(None, [prepared.notice, *listeners.notes]):
+            for note in filter(None, [notice, *listeners.notes]):
                 log.warning("daemon", "daemon.note", note=note)
             if is_new:
                 log.info("daemon", "daemon.new_token")

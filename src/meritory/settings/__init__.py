@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from meritory.settings.home import PreparedHome, home_folder, prepare_home
+from meritory.settings.home import home_folder, prepare_home
 
 if TYPE_CHECKING:
     from meritory.settings.model import SETTINGS, Settings, load_settings
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SETTINGS",
-    "PreparedHome",
     "Setting",
     "Settings",
     "home_folder",

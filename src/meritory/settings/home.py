@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from meritory.domain.errors import ReadOnlyStore, SettingsError
@@ -31,26 +30,6 @@ _OTHERS = 0o077
 _CHOOSE = f"set {HOME_VARIABLE} to a folder of its own"
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedHome:
-    """The data folder, and what `prepare_home` changed."""
-
-    path: Path
-    created: bool = False
-    # Its permissions when other users could read it; None when it was private already.
-    repaired_from: int | None = None
-
-    @property
-    def notice(self) -> str | None:
-        """The message for the user, if any."""
-        if self.repaired_from is None:
-            return None
-        return (
-            f"{self.path} was open to other users (mode {self.repaired_from:03o}); "
-            f"it is private now (mode {HOME_MODE:03o})"
-        )
-
-
 def home_folder(environ: Mapping[str, str]) -> Path:
     """Return the data folder: $MERITORY_HOME, or .meritory in the user's home."""
     given = environ.get(HOME_VARIABLE, "")
@@ -67,10 +46,11 @@ def home_folder(environ: Mapping[str, str]) -> Path:
         raise SettingsError("the user's home folder is not known", hint=_CHOOSE) from error
 
 
-def prepare_home(path: Path) -> PreparedHome:
+def prepare_home(path: Path) -> str | None:
     """Create the data folder if needed, and make it writable and private.
 
-    A folder that other programs use, such as /tmp or the user's home, is never changed.
+    Return a notice for the user when other users could read it before. A folder that other
+    programs use, such as /tmp or the user's home, is never changed.
     """
     try:
         created = not path.is_dir()
@@ -92,7 +72,7 @@ def prepare_home(path: Path) -> PreparedHome:
             )
         mode = stat.S_IMODE(path.stat().st_mode)
         if created or not mode & _OTHERS:
-            return PreparedHome(path, created)
+            return None
         names = set(os.listdir(path))
         is_own = not names or names & {CONFIG_NAME, STORE_NAME}
         if mode & stat.S_ISVTX or not is_own:
@@ -105,4 +85,7 @@ def prepare_home(path: Path) -> PreparedHome:
         raise SettingsError(
             f"the data folder {path} cannot be prepared: {error.strerror}", hint=_CHOOSE
         ) from error
-    return PreparedHome(path, created, mode)
+    return (
+        f"{path} was open to other users (mode {mode:03o}); "
+        f"it is private now (mode {HOME_MODE:03o})"
+    )
