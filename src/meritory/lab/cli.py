@@ -41,7 +41,8 @@ from meritory.lab.laboratory import (
 )
 
 if TYPE_CHECKING:
-    from meritory.lab.extraction import Arm, Transcript
+    from meritory.domain.session import Turn
+    from meritory.lab.extraction import Arm, Transcripts
 
 POINTS_MAX = 200
 GENERATED_COUNT, GENERATED_MAX = 50, 1_000
@@ -59,12 +60,7 @@ _decimal = number(".3f")
 def _metric_columns(names: Iterable[str]) -> list[Field]:
     """Return a column with the mean of each metric, empty where it was not measured."""
 
-    def column(name: str) -> Field:
-        return Field(
-            "", METRIC_LABELS[name], lambda row: row["figures"].get(name, {}).get("mean"), _decimal
-        )
-
-    return [column(name) for name in names]
+    return [Field("", METRIC_LABELS[name], f"figures.{name}.mean", _decimal) for name in names]
 
 
 @group("eval", "meritory eval run probes.jsonl --save before", invoke_without_command=False)
@@ -164,22 +160,19 @@ def _arm(kind: str) -> Iterator[Arm]:
         )
 
 
-def _own_transcripts() -> list[Transcript]:
-    from meritory.lab.extraction import Transcript
-
+def _own_transcripts() -> Transcripts:
     with opened_copy() as (memory, _):
         store, user = memory.services.store, memory.scope.user
         keys = [session.key for session in store.sessions(user, SESSIONS_READ)]
-        recorded = [Transcript(key, store.transcript(user, key)) for key in reversed(keys)]
-    transcripts = [transcript for transcript in recorded if transcript.turns]
+        recorded = {key: store.transcript(user, key) for key in reversed(keys)}
+    transcripts = {key: turns for key, turns in recorded.items() if turns}
     if not transcripts:
         raise InputError("no session has a transcript", hint="name files with --transcripts")
     return transcripts
 
 
-def _named_transcripts(name: str) -> list[Transcript]:
+def _named_transcripts(name: str) -> Transcripts:
     """Read the transcript of a file, or those of a folder in the order of their names."""
-    from meritory.lab.extraction import Transcript
     from meritory.text.transcript import read_transcript, redacted
 
     place = Path(os.path.expanduser(name))
@@ -193,7 +186,7 @@ def _named_transcripts(name: str) -> list[Transcript]:
         raise InputError(
             f"there is no transcript in {place}", hint="transcripts end in .json or .jsonl"
         )
-    transcripts: dict[str, Transcript] = {}
+    transcripts: dict[str, tuple[Turn, ...]] = {}
     for file in files:
         if file.stat().st_size > TRANSCRIPT_LIMIT_BYTES:
             limit = f"{TRANSCRIPT_LIMIT_BYTES:,} bytes"
@@ -208,14 +201,13 @@ def _named_transcripts(name: str) -> list[Transcript]:
                 value: object = [json.loads(line) for line in lines.splitlines() if line.strip()]
             else:
                 value = json.loads(lines)
-            turns = redacted(read_transcript(value))
+            transcripts[file.stem] = redacted(read_transcript(value))
         except (ValueError, RecursionError) as error:
             hint = 'write a list of {"role", "text"}'
             raise InputError(f"{file} is not JSON", hint=hint) from error
         except InputError as error:
             raise InputError(f"{file}: {error.message}", hint=error.hint) from error
-        transcripts[file.stem] = Transcript(file.stem, turns)
-    return list(transcripts.values())
+    return transcripts
 
 
 # -- runs -----------------------------------------------------------------------------------
@@ -275,25 +267,17 @@ def run(file: str, with_session: bool, name: str | None) -> Answer:
     if not result["scored"]:
         return Answer(result, Fields(pairs))
     tags = RecordView(
-        Field("tag", "tag", style="cyan"),
-        Field("scored", "scored"),
-        *_metric_columns(result["figures"]),
+        Field("", "tag", "0", style="cyan"),
+        Field("", "scored", "1.scored"),
+        *(Field("", METRIC_LABELS[n], f"1.{n}", _decimal) for n in result["figures"]),
     )
-    tagged = [
-        {
-            "tag": tag,
-            "scored": means["scored"],
-            "figures": {name: {"mean": mean} for name, mean in means.items()},
-        }
-        for tag, means in result["tags"].items()
-    ]
     missed = [entry for entry in result["results"] if entry.get("rank", 1) != 1]
     more = len(missed) - MISSED_SHOWN
     return Answer(
         result,
         Fields(pairs),
         *_FIGURES.blocks(list(result["figures"].items()), ""),
-        *tags.blocks(tagged, ""),
+        *tags.blocks(list(result["tags"].items()), ""),
         *_MISSED.blocks(missed[:MISSED_SHOWN], ""),
         *([f"and {more} more; --json has all"] if more > 0 else []),
     )
@@ -325,7 +309,7 @@ def generate(file: str, count: int) -> Answer:
     target = new_file(file)
     with opened_copy() as (memory, _):
         services = memory.services
-        live = Anchors(services.store, services.user, services.world.now()).live
+        live = list(Anchors(services.store, services.user, services.world.now()).live.values())
         probes = generate_probes(live, count)
     if not probes:
         raise InputError(
@@ -431,12 +415,9 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
         laboratory(probes, with_session=not no_session, points=points) as lab,
         bar("asking") as report,
     ):
-
-        def measured(point: Mapping[str, str]) -> dict[str, Any]:
-            index = next(i for i, other in enumerate(points) if other is point)
-            return lab.run(point, _part(report, index, len(points)))
-
-        result = sweep_points(points, measured, margin)
+        parts = [_part(report, index, len(points)) for index in range(len(points))]
+        runs = [lab.run(point, part) for point, part in zip(points, parts, strict=True)]
+    result = sweep_points(points, runs, margin)
     if lab.rebuilds:
         note("every store was written again from the copy, also for the first line")
     names = result["metrics"]
@@ -548,9 +529,15 @@ def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
     """
     from meritory.lab import gate_tune
 
-    request = gate_tune.TuneRequest(thresholds or gate_tune.THRESHOLDS, sample, float(seconds))
     with opened() as memory, bar("trying thresholds") as report:
-        tuning = gate_tune.tune(memory.services, memory.scope.user, request, report)
+        tuning = gate_tune.tune(
+            memory.services,
+            memory.scope.user,
+            thresholds or gate_tune.THRESHOLDS,
+            sample_count=sample,
+            time_limit_s=seconds,
+            progress=report,
+        )
         ids = handles(memory, (m.id for one in tuning.examples for m in (one.older, one.newer)))
     if tuning.is_cut:
         note(f"only {tuning.looked_at} memories were tried in {seconds} s; raise --seconds")

@@ -34,6 +34,8 @@ Report = Callable[[int, int], None]
 
 
 Extract = Callable[[Sequence[Turn], Sequence[MemoryRecord]], Sequence[FoundClaim]]
+# Conversations by their names.
+Transcripts = Mapping[str, tuple[Turn, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,6 @@ class ExpectedClaim:
     transcript: str | None = None
     question: str | None = None
     tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """A conversation under a name."""
-
-    name: str
-    turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +78,23 @@ def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
         if not text or text.startswith("#"):
             continue
         place = f"line {number} of {source}"
+        given = read_object(text, place)
         try:
-            given = read_object(text, place)
             known_fields(given, _LABEL_FIELDS)
             question, transcript = given.get("question"), given.get("transcript")
             if question is not None:
                 check_text(question, what="question")
             if transcript is not None:
                 checked_name("transcript", transcript)
-            expected, tags = read_expected(given.get("expected")), given.get("tags", [])
             label = ExpectedClaim(
-                expected=expected,
+                expected=read_expected(given.get("expected")),
                 transcript=transcript,
                 question=question,
-                tags=checked_tags(tags),
+                tags=checked_tags(given.get("tags", [])),
             )
-            labels.append(label)
         except InputError as error:
-            if error.message.startswith(place):
-                raise
             raise InputError(f"{place}: {error.message}", hint=error.hint) from error
+        labels.append(label)
     if not labels:
         raise InputError(
             f"there is no label in {source}",
@@ -114,22 +105,21 @@ def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
 
 def extraction_run(
     arm: Arm,
-    transcripts: Sequence[Transcript],
+    transcripts: Transcripts,
     labels: Sequence[ExpectedClaim],
     report: Report = lambda done, total: None,
 ) -> Extracted:
     """Extract every transcript into the store of an arm, then ask that store."""
-    names = {one.name for one in transcripts}
     for label in labels:
-        if label.transcript is not None and label.transcript not in names:
+        if label.transcript is not None and label.transcript not in transcripts:
             raise InputError(
                 f"a label names an unknown transcript: {label.transcript[:80]!r}",
                 hint="use the file name without its extension, or remove it",
             )
     found: dict[str, tuple[str, ...]] = {}
     stored: dict[str, int] = {}
-    for done, one in enumerate(transcripts, start=1):
-        claims = arm.extract(one.turns, _known(arm, one))
+    for done, (name, turns) in enumerate(transcripts.items(), start=1):
+        claims = arm.extract(turns, _known(arm, turns))
         drafts = [
             only_proposed(
                 Draft(
@@ -139,14 +129,14 @@ def extraction_run(
                     provenance=claim.provenance,
                     origin=claim.origin,
                     confidence=claim.confidence,
-                    source=Source(session_key=one.name, turn=str(claim.turn), extractor=arm.name),
+                    source=Source(session_key=name, turn=str(claim.turn), extractor=arm.name),
                 )
             )
             for claim in claims
         ]
         for result in write(arm.sandbox.services, arm.sandbox.services.user, drafts):
             stored[result.outcome] = stored.get(result.outcome, 0) + 1
-        found[one.name] = tuple(claim.content for claim in claims)
+        found[name] = tuple(claim.content for claim in claims)
         report(done, len(transcripts))
     # A claim that the store lacks counts as not found.
     probes = [
@@ -170,14 +160,13 @@ def extraction_run(
     )
 
 
-def _known(arm: Arm, transcript: Transcript) -> list[MemoryRecord]:
+def _known(arm: Arm, turns: Sequence[Turn]) -> list[MemoryRecord]:
     """Return earlier claims of the arm that match what the user said."""
-    asked = "\n".join(turn.text for turn in transcript.turns if turn.role == "user")
+    asked = "\n".join(turn.text for turn in turns if turn.role == "user")
     if not asked.strip():
         return []
     services = arm.sandbox.services
-    scope = Scope(services.user)
-    found = recall(services, scope, asked[-_QUERY_LIMIT_CHARS:], KNOWN_READ)
+    found = recall(services, Scope(services.user), asked[-_QUERY_LIMIT_CHARS:], KNOWN_READ)
     return [one.memory for one in found]
 
 

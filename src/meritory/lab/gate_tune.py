@@ -19,9 +19,7 @@ from meritory.engine.quality.figures import Audited, audited, older_neighbours
 from meritory.engine.services import Services
 
 THRESHOLDS = (0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90, 0.95)
-SAMPLE_COUNT = 2_000
 SAMPLE_COUNT_MAX = 20_000
-TIME_LIMIT_S = 60.0
 EXAMPLE_COUNT = 10
 PAST_MERGE_COUNT = 1_000
 # A lower threshold is recommended only if it finds this many more merges.
@@ -33,15 +31,6 @@ WRONG_SHARE_MAX = 0.15
 _BATCH = 64
 _NOTED_COSINE = re.compile(r"\(cosine (-?\d\.\d+)\)$")
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class TuneRequest:
-    """Which thresholds to try, on how many memories, and the time limit."""
-
-    thresholds: Sequence[float] = THRESHOLDS
-    sample_count: int = SAMPLE_COUNT
-    time_limit_s: float = TIME_LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +87,16 @@ class _Tally:
 def tune(
     services: Services,
     user: str,
-    request: TuneRequest | None = None,
+    thresholds: Sequence[float] = THRESHOLDS,
+    *,
+    sample_count: int = 2_000,
+    time_limit_s: float = 60.0,
     progress: Progress = lambda done, total: None,
 ) -> Tuning:
     """Try thresholds on the latest memories of a user, in all scopes."""
-    asked = request or TuneRequest()
-    if not asked.thresholds or not all(0.0 < one <= 1.0 for one in asked.thresholds):
+    if not thresholds or not all(0.0 < one <= 1.0 for one in thresholds):
         raise InputError("thresholds are numbers above 0, up to 1", hint="for example 0.7")
-    if not 1 <= asked.sample_count <= SAMPLE_COUNT_MAX:
+    if not 1 <= sample_count <= SAMPLE_COUNT_MAX:
         raise InputError(f"a sample has 1 to {SAMPLE_COUNT_MAX} memories")
     gate = gate_in_use(services.policy, services.embedding.stored_name())
     if gate is None:
@@ -113,11 +104,10 @@ def tune(
     merges = services.store.merges_of(user, PAST_MERGE_COUNT)
     noted = (_NOTED_COSINE.search(entry.why) for entry in merges)
     past = [float(match.group(1)) for match in noted if match is not None]
-    tried = sorted({*asked.thresholds, round(gate.floor, 4)})
-    until_ms = services.world.monotonic_ms() + asked.time_limit_s * 1000
+    tried = sorted({*thresholds, round(gate.floor, 4)})
+    until_ms = services.world.monotonic_ms() + time_limit_s * 1000
     tally, is_cut = _Tally(), False
-    listing = Listing(Scope(user), everywhere=True, limit=asked.sample_count)
-    records = services.store.listing(listing)
+    records = services.store.listing(Listing(Scope(user), everywhere=True, limit=sample_count))
     scopes: dict[Scope, list[MemoryRecord]] = {}
     for record in records:
         scopes.setdefault(record.scope, []).append(record)
@@ -135,16 +125,11 @@ def tune(
     rows = []
     for threshold in tried:
         kept = sum(cosine >= threshold for cosine in past)
-        row = Row(
-            threshold,
-            tally.pairs[threshold],
-            tally.decisions[threshold, "merged"],
-            tally.decisions[threshold, "superseded"],
-            tally.decisions[threshold, "kept_both"],
-            kept,
-            len(past) - kept,
+        merged, superseded, kept_both = (
+            tally.decisions[threshold, name] for name in ("merged", "superseded", "kept_both")
         )
-        rows.append(row)
+        amounts = (tally.pairs[threshold], merged, superseded, kept_both, kept, len(past) - kept)
+        rows.append(Row(threshold, *amounts))
     # Merges that a lower threshold than now would add, the most similar pairs first.
     added = [one for one in tally.examples.values() if one.threshold < gate.floor]
     added.sort(key=lambda one: (-one.cosine, one.newer.id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from meritory.settings.value import Setting, check, parse
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.lab.probes import Probe
+    from meritory.lab.measure import Sandbox
+    from meritory.lab.probes import Anchor, Probe
     from meritory.settings import Settings
 
 ACTOR = "eval"
@@ -137,36 +139,29 @@ def laboratory(
     probes: tuple[Probe, ...], *, with_session: bool, points: Sequence[Mapping[str, str]] = ()
 ) -> Iterator[Laboratory]:
     """Open a laboratory for these probes; `points` are the settings that its runs change."""
+    from meritory.lab.measure import Sandbox, anchored
+
     for point in points:
         changed_settings(point)
     # The gate decides when a memory is written, so its settings need a new store for each run.
     rebuilds = any(name.startswith(GATE) for point in points for name in point)
     with opened_copy() as (memory, copy):
-        yield Laboratory(memory, copy, probes, with_session=with_session, rebuilds=rebuilds)
+        sandbox = Sandbox(memory.services)
+        anchors = anchored(sandbox, probes)
+        yield Laboratory(sandbox, copy, probes, anchors, with_session, rebuilds)
 
 
+@dataclass(slots=True)
 class Laboratory:
     """An open copy of the user's store, of which probes are asked."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        copy: Path,
-        probes: tuple[Probe, ...],
-        *,
-        with_session: bool,
-        rebuilds: bool,
-    ) -> None:
-        from meritory.lab.measure import Sandbox, anchored
-
-        self._memory = memory
-        self._copy = copy
-        self._probes = probes
-        self._with_session = with_session
-        self.rebuilds = rebuilds
-        self._sandbox = Sandbox(memory.services)
-        self._anchors = anchored(self._sandbox, probes)
-        self._count = 0
+    sandbox: Sandbox
+    copy: Path
+    probes: Sequence[Probe]
+    anchors: Sequence[Anchor]
+    with_session: bool
+    rebuilds: bool
+    run_count: int = 0
 
     def run(self, values: Mapping[str, str], report: Report) -> dict[str, Any]:
         """Ask all probes under the settings with these values changed."""
@@ -183,18 +178,18 @@ class Laboratory:
         from meritory.rank.metrics import ProbeHit
 
         settings = changed_settings(values)
-        services = self._memory.services
+        services = self.sandbox.services
         serving = services.store.serving_embedder()
-        plan = MeasurePlan(settings.policy, self._with_session)
+        plan = MeasurePlan(settings.policy, self.with_session)
         if not self.rebuilds:
-            outcomes = measure(self._sandbox, self._probes, self._anchors, plan, report)
+            outcomes = measure(self.sandbox, self.probes, self.anchors, plan, report)
         else:
             before = [
                 ProbeOutcome(probe, anchor, ProbeHit(None) if anchor.memory_ids else None)
-                for probe, anchor in zip(self._probes, self._anchors, strict=True)
+                for probe, anchor in zip(self.probes, self.anchors, strict=True)
             ]
-            self._count += 1
-            file = self._copy.with_name(f"rebuilt-{self._count}.db")
+            self.run_count += 1
+            file = self.copy.with_name(f"rebuilt-{self.run_count}.db")
             with Memory(file, settings=settings, actor=ACTOR, background=False) as rebuilt:
                 rebuild(services, rebuilt.services)
                 outcomes = measure_rebuilt(Sandbox(rebuilt.services), before, plan, report)
@@ -208,7 +203,7 @@ class Laboratory:
             values=dict(values),
             memories=services.store.totals(services.user).get("live", 0),
             embedder=None if serving is None else serving.name,
-            with_session=self._with_session,
+            with_session=self.with_session,
         )
 
 

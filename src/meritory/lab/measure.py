@@ -84,33 +84,24 @@ class FrozenStore:
     A session can be added in memory, so that a prompt is served as in a recorded session.
     """
 
-    def __init__(self, store: Store, session: SessionRecord | None = None) -> None:
+    def __init__(
+        self, store: Store, session: SessionRecord | None = None, shown: Sequence[ShownRow] = ()
+    ) -> None:
         self._store = store
-        self._session = session
-        self._shown: tuple[ShownRow, ...] = ()
+        self._added = {} if session is None else {(session.user, session.key): (session, shown)}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def with_session(self, session: SessionRecord, shown: Sequence[ShownRow]) -> FrozenStore:
-        """Return the same store with this session, in which these memories were shown."""
-        other = FrozenStore(self._store, session)
-        other._shown = tuple(shown)
-        return other
-
     def session(self, user: str, key: str) -> SessionRecord:
         """Return the added session, or one of the copy."""
-        added = self._session
-        if added is not None and (added.user, added.key) == (user, key):
-            return added
-        return self._store.session(user, key)
+        added = self._added.get((user, key))
+        return added[0] if added else self._store.session(user, key)
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
         """Return the memories that a session was shown."""
-        added = self._session
-        if added is not None and (added.user, added.key) == (user, key):
-            return list(self._shown)
-        return self._store.shown(user, key)
+        added = self._added.get((user, key))
+        return list(added[1]) if added else self._store.shown(user, key)
 
     def write(self, *given: object) -> NoReturn:
         """Refuse the write."""
@@ -138,21 +129,17 @@ class Sandbox:
     def frozen(self, policy: Policy | None = None) -> tuple[Services, FrozenStore]:
         """Return the engine with a read-only store, under another policy if given."""
         store = FrozenStore(self.services.store)
-        return self.serving(store, policy), store
-
-    def serving(self, store: FrozenStore, policy: Policy | None = None) -> Services:
-        """Return the engine around a frozen store."""
-        services = self.services
-        chosen = policy or services.policy
+        chosen = policy or self.services.policy
         # No exploration: a measurement must not depend on chance.
         predictor = replace(chosen.predictor, exploration_rate=0.0)
-        return replace(
-            services,
+        services = replace(
+            self.services,
             store=cast(Store, store),
             policy=replace(chosen, predictor=predictor),
-            observer=Observer(services.world),
+            observer=Observer(self.services.world),
             counter=None,
         )
+        return services, store
 
 
 MERGES_READ = 10_000
@@ -252,11 +239,11 @@ class _Asker:
     """Asks probes of one configuration, question by question."""
 
     def __init__(self, sandbox: Sandbox, plan: MeasurePlan) -> None:
-        self._sandbox = sandbox
         self._plan = plan
         # A missing model falls back to an earlier one, which is written: do it before the freeze.
         state_of(sandbox.services, sandbox.services.user)
-        self._services, self._store = sandbox.frozen(plan.policy)
+        self._store = sandbox.services.store
+        self._services, _ = sandbox.frozen(plan.policy)
         self._now: datetime = sandbox.services.world.now()
         self._opened: dict[Scope, tuple[FrozenStore, frozenset[str]]] = {}
         # The first question loads the embedder and the index, so its time does not count.
@@ -304,9 +291,9 @@ class _Asker:
                 ShownRow(one.id, one.handle, 1, True, False, one.source, one.rank)
                 for one in served.memories
             ]
-            self._opened[scope] = (self._store.with_session(session, rows), _ids(served))
+            self._opened[scope] = (FrozenStore(self._store, session, rows), _ids(served))
         store, before = self._opened[scope]
-        services = self._sandbox.serving(store, self._services.policy)
+        services = replace(self._services, store=cast(Store, store))
         request = PromptRequest(SESSION_KEY, scope, question)
         return before | _ids(pipeline.prompt(services, request))
 

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import zip_longest
@@ -85,17 +85,10 @@ def set_hash(probes: Sequence[Probe]) -> str:
 
 def probe_line(probe: Probe) -> str:
     """Return a probe as a line of a file."""
-    plain: dict[str, Any] = {
-        "question": probe.question,
-        "expected": probe.expected[0] if len(probe.expected) == 1 else list(probe.expected),
-    }
-    given = {
-        "project": probe.project,
-        "tags": list(probe.tags),
-        "notes": probe.notes,
-        "provenance": probe.provenance,
-    }
-    return json.dumps(plain | {name: value for name, value in given.items() if value})
+    plain = {name: value for name, value in asdict(probe).items() if value}
+    if len(probe.expected) == 1:
+        plain["expected"] = probe.expected[0]
+    return json.dumps(plain)
 
 
 def _read_probe(text: str, place: str) -> Probe:
@@ -311,19 +304,15 @@ class Anchors:
         self._store = store
         self._user = user
         self._records = {record.id: record for record in store.walk(user)}
-        self._live = [
-            record
+        # The valid memories, oldest first.
+        self.live = {
+            record.id: record
             for record in self._records.values()
             if record.is_live and (record.valid_until is None or record.valid_until > now)
-        ]
+        }
         self._by_hash: dict[str, list[MemoryRecord]] = {}
         for record in self._records.values():
             self._by_hash.setdefault(content_hash(record.content), []).append(record)
-
-    @property
-    def live(self) -> Sequence[MemoryRecord]:
-        """The valid memories, oldest first."""
-        return self._live
 
     def find(self, probe: Probe, *, follows: bool = True) -> Anchor:
         """Return the memories that a probe means, or why there are none any more.
@@ -351,14 +340,14 @@ class Anchors:
             one for text in probe.expected for one in self._by_hash.get(content_hash(text), ())
         ]
         why = "it was deleted or has expired" if known else "no memory has this content"
-        if any(one.id in self._live_ids for one in known):
+        if any(one.id in self.live for one in known):
             places = {one.project or one.agent or "no project" for one in known}
             why = f"it belongs to {', '.join(sorted(places))}, outside the scope of the probe"
         return Anchor("drifted", why=why)
 
     def _exact(self, text: str) -> list[MemoryRecord]:
         known = self._by_hash.get(content_hash(text), ())
-        return [one for one in known if one.id in self._live_ids]
+        return [one for one in known if one.id in self.live]
 
     def _successors(self, text: str) -> list[MemoryRecord]:
         """Return the current memory for each that was superseded or merged."""
@@ -371,12 +360,8 @@ class Anchors:
             while current.superseded_by in self._records and current.id not in seen:
                 seen.add(current.id)
                 current = self._records[current.superseded_by]
-            last += [current] if current.id in self._live_ids else []
+            last += [current] if current.id in self.live else []
         return last
-
-    @cached_property
-    def _live_ids(self) -> frozenset[str]:
-        return frozenset(record.id for record in self._live)
 
     @cached_property
     def _merged(self) -> dict[str, list[str]]:
@@ -392,20 +377,20 @@ class Anchors:
 
     def _contained(self, text: str) -> list[MemoryRecord]:
         sought = read_text(text)
-        return [one for one in self._live if holds(sought, self._texts[one.id])]
+        return [one for key, one in self.live.items() if holds(sought, self._texts[key])]
 
     def _by_values(self, text: str) -> list[MemoryRecord]:
-        limit = max(RARE_COUNT, math.ceil(RARE_SHARE * len(self._live)))
+        limit = max(RARE_COUNT, math.ceil(RARE_SHARE * len(self.live)))
         needed = needed_words(text, lambda term: self._frequency[term] <= limit)
         if len(needed) < _MIN_NEEDED:
             return []
         is_negated = read_text(text).is_negated
-        texts = ((one, self._texts[one.id]) for one in self._live)
+        texts = ((one, self._texts[key]) for key, one in self.live.items())
         return [one for one, has in texts if needed <= has.words and has.is_negated == is_negated]
 
     @cached_property
     def _texts(self) -> dict[str, AnchorText]:
-        return {record.id: read_text(record.content) for record in self._live}
+        return {key: read_text(record.content) for key, record in self.live.items()}
 
     @cached_property
     def _frequency(self) -> Counter[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from meritory.rank.metrics import front
 # The metrics that a change must not lose; p@5 is reported and not judged.
 JUDGED = ("p@1", "p@3", "mrr", "in_prompt")
 
-_REPORTED_ONLY = "p@5"
-_DECIMALS = 6
 _SHORT_HASH_CHARS = 12
+Json = Mapping[str, Any]
 
 
 def result(outcomes: Sequence[ProbeOutcome], **about: Any) -> dict[str, Any]:
@@ -36,30 +35,24 @@ def result(outcomes: Sequence[ProbeOutcome], **about: Any) -> dict[str, Any]:
         "drifted": ways["drifted"],
         "moved": ways["moved"],
         "anchors": dict(sorted(ways.items())),
-        "figures": figures(hits),
+        "figures": {
+            name: {part: _rounded(getattr(one, part)) for part in ("mean", "low", "high")}
+            for name, one in probes.figures(hits).items()
+        },
         "latency_ms": {name: round(value, 3) for name, value in probes.latency_ms(hits).items()},
         "tags": {
-            tag: {"scored": len(some), **means(some)} for tag, some in probes.by_tag(hits).items()
+            tag: {
+                "scored": len(some),
+                **{name: _rounded(one.mean) for name, one in probes.figures(some).items()},
+            }
+            for tag, some in probes.by_tag(hits).items()
         },
         "results": [_entry(one) for one in outcomes],
     }
 
 
-def figures(hits: Sequence[probes.ProbeHit]) -> dict[str, dict[str, float]]:
-    """Return every metric with its interval."""
-    return {
-        name: {"mean": _rounded(one.mean), "low": _rounded(one.low), "high": _rounded(one.high)}
-        for name, one in probes.figures(hits).items()
-    }
-
-
-def means(hits: Sequence[probes.ProbeHit]) -> dict[str, float]:
-    """Return the mean of every metric."""
-    return {name: _rounded(one.mean) for name, one in probes.figures(hits).items()}
-
-
 def _rounded(value: float) -> float:
-    return round(value, _DECIMALS)
+    return round(value, 6)
 
 
 def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
@@ -78,9 +71,7 @@ def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
     return {**plain, "rank": hit.rank, **seen, **instead}
 
 
-def compared(
-    before: Mapping[str, Any], after: Mapping[str, Any], margin: float = probes.MARGIN
-) -> dict[str, Any]:
+def compared(before: Json, after: Json, margin: float = probes.MARGIN) -> dict[str, Any]:
     """Compare two runs of the same probes, probe by probe."""
     if before["set_hash"] != after["set_hash"]:
         left, right = (one["set_hash"][:_SHORT_HASH_CHARS] for one in (before, after))
@@ -108,7 +99,7 @@ def compared(
     }
 
 
-def _hits(run: Mapping[str, Any]) -> dict[str, probes.ProbeHit]:
+def _hits(run: Json) -> dict[str, probes.ProbeHit]:
     return {
         one["key"]: probes.ProbeHit(rank=one["rank"], in_prompt=one.get("in_prompt"))
         for one in run["results"]
@@ -134,9 +125,9 @@ def plain_pair(left: probes.Floats, right: probes.Floats, margin: float) -> dict
     }
 
 
-def statement(verdict: str, metrics: Mapping[str, Mapping[str, Any]], count: int) -> str:
+def statement(verdict: str, metrics: Mapping[str, Json], count: int) -> str:
     """Return the result of a comparison in one sentence."""
-    judged = {name: one for name, one in metrics.items() if name != _REPORTED_ONLY}
+    judged = {name: one for name, one in metrics.items() if name != "p@5"}
     if verdict == probes.PASS:
         if all(not one["won"] and not one["lost"] for one in judged.values()):
             return f"all {count} probes were answered as before"
@@ -151,7 +142,6 @@ def statement(verdict: str, metrics: Mapping[str, Mapping[str, Any]], count: int
 
 
 Values = Mapping[str, str]
-Measured = Callable[[Values], dict[str, Any]]
 # One setting at a time, to see first whether it matters at all.
 DEFAULT_GRID: Mapping[str, tuple[str, ...]] = {
     "ranking.assistant_derived": ("0.5", "0.6", "0.7", "0.85", "1"),
@@ -162,22 +152,24 @@ DEFAULT_GRID: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def sweep(points: Sequence[Values], measured: Measured, margin: float) -> dict[str, Any]:
-    """Compare every configuration with the first one, which is the current one."""
-    runs = [measured(point) for point in points]
+def sweep(points: Sequence[Values], runs: Sequence[Json], margin: float) -> dict[str, Any]:
+    """Compare the run of every configuration with the first one, which is the current one."""
     base = runs[0]
     rows = []
     for point, run in zip(points, runs, strict=True):
         against = compared(base, run, margin)
+        judged = [against["metrics"][name] for name in JUDGED if name in against["metrics"]]
+        # Whether any metric moved by more than its interval.
+        differs = any(one["pairs"] and (one["low"] > 0 or one["high"] < 0) for one in judged)
         rows.append(
             {
-                "id": label(point),
+                "id": ", ".join(f"{name}={value}" for name, value in point.items()) or "as it is",
                 "settings": dict(point),
                 "scored": run["scored"],
                 "figures": run["figures"],
                 "latency_ms": run["latency_ms"],
                 "against": None if run is base else against,
-                "differs": run is not base and differs(against),
+                "differs": run is not base and differs,
             }
         )
     metrics = [name for name in JUDGED if name in base["figures"]]
@@ -196,17 +188,6 @@ def sweep(points: Sequence[Values], measured: Measured, margin: float) -> dict[s
         "statement": _statement(rows),
         "results": rows,
     }
-
-
-def label(point: Values) -> str:
-    """Return a configuration as a short text."""
-    return ", ".join(f"{name}={value}" for name, value in point.items()) or "as it is"
-
-
-def differs(against: Mapping[str, Any]) -> bool:
-    """Whether any metric moved by more than its interval."""
-    judged = [one for name, one in against["metrics"].items() if name in JUDGED and one["pairs"]]
-    return any(one["low"] > 0.0 or one["high"] < 0.0 for one in judged)
 
 
 def _statement(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from meritory.domain.session import Turn
 from meritory.lab.extraction import (
     Arm,
     ExpectedClaim,
-    Transcript,
+    Transcripts,
     compared,
     extraction_run,
     read_labels,
@@ -26,17 +26,14 @@ from meritory.text.extract.rules import FoundClaim
 pytestmark = pytest.mark.files_only("measures on throw-away files")
 
 
-def transcripts() -> list[Transcript]:
-    return [
-        Transcript(
-            f"talk-{number}",
-            (
-                Turn("user", f"The {thing} is called {animal}."),
-                Turn("assistant", f"Let me look at the {thing}."),
-            ),
+def transcripts() -> Transcripts:
+    return {
+        f"talk-{number}": (
+            Turn("user", f"The {thing} is called {animal}."),
+            Turn("assistant", f"Let me look at the {thing}."),
         )
         for number, (thing, animal) in enumerate(NAMED.items())
-    ]
+    }
 
 
 def labels() -> list[ExpectedClaim]:
@@ -91,7 +88,7 @@ def test_a_worse_extractor_is_refused_and_a_better_one_passes() -> None:
 
 def test_few_labels_are_not_enough_to_compare() -> None:
     with arm("whole", whole) as good, arm("careless", careless) as bad:
-        some = transcripts()[:5]
+        some = dict(list(transcripts().items())[:5])
         sides = tuple(extraction_run(one, some, labels()[:5]) for one in (good, bad))
     found = compared(("a", "b"), (sides[0], sides[1]), 0.02)
     assert found["verdict"] == "not enough data"
@@ -104,7 +101,7 @@ def test_the_second_transcript_sees_what_was_learned_from_the_first() -> None:
         seen.append(len(known))
         return whole(turns, known)
 
-    twice = [transcripts()[0], Transcript("again", transcripts()[0].turns)]
+    twice = dict.fromkeys(("talk-0", "again"), transcripts()["talk-0"])
     with arm("counting", counting) as made:
         found = extraction_run(made, twice, labels()[:1])
         assert made.sandbox.services.store.totals("default")["live"] == 1

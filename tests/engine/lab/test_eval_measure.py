@@ -260,11 +260,9 @@ def test_a_sweep_says_so_when_nothing_differs(live: Path) -> None:
             "off": DEAF,
         }
 
-        def measured(point: dict[str, str]) -> dict[str, object]:
-            return run(sandbox, MeasurePlan(policies[point.get("x", "")]))
-
-        calm = sweep([{}, {"x": "0.6"}], measured, 0.02)  # type: ignore[arg-type]
-        wild = sweep([{}, {"x": "off"}], measured, 0.02)  # type: ignore[arg-type]
+        runs = {name: run(sandbox, MeasurePlan(policy)) for name, policy in policies.items()}
+    calm = sweep([{}, {"x": "0.6"}], [runs[""], runs["0.6"]], 0.02)
+    wild = sweep([{}, {"x": "off"}], [runs[""], runs["off"]], 0.02)
     assert "keep the current one" in calm["statement"]
     assert [row["on_front"] for row in calm["results"]] == [True, True]
     assert "none of them without a loss" in wild["statement"]

@@ -202,7 +202,7 @@ def test_made_probes_are_the_same_each_time_and_copy_no_sentence(places: Places)
                 on_similar="keep",
                 project="shop" if n % 3 else None,
             )
-        live = anchors(memory).live
+        live = list(anchors(memory).live.values())
         found = generate(live, 8)
         assert found == generate(live, 8)
         assert len(found) == 8
@@ -221,7 +221,7 @@ def test_nothing_is_made_of_secrets_or_of_too_few_words(places: Places) -> None:
     with places.plain() as memory:
         memory.remember("Tea")
         memory.remember("The relay certificate renews every spring in Lisbon")
-        live = anchors(memory).live
+        live = list(anchors(memory).live.values())
         # As one that came in before secrets were looked for.
         leaky = replace(live[1], content="The deploy key is AKIA" + "IOSFODNN7ABCDEFG in Lisbon")
         assert [one.expected[0] for one in generate([*live, leaky], 10)] == [live[1].content]

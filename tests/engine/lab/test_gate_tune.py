@@ -11,7 +11,7 @@ from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.engine.memories import undo
 from meritory.engine.quality import figures
 from meritory.engine.quality.figures import Audited
-from meritory.lab.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Row, TuneRequest, recommend, tune
+from meritory.lab.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Row, recommend, tune
 
 PAIRS = (
     ("The staging database is called heron", "I think the staging database is called heron"),
@@ -75,7 +75,7 @@ def test_past_merges_tell_what_a_higher_threshold_would_miss(desk: Desk) -> None
     desk.memory.remember(older)
     desk.memory.remember(newer)
     assert desk.counters()["write.merged"] == 1
-    rows = tune(desk.memory.services, "default", TuneRequest((0.5, 1.0))).rows
+    rows = tune(desk.memory.services, "default", (0.5, 1.0)).rows
     assert [(r.past_kept, r.past_lost) for r in (rows[0], rows[-1])] == [(1, 0), (0, 1)]
 
 
@@ -91,7 +91,7 @@ def test_scopes_are_kept_apart(desk: Desk) -> None:
 def test_time_is_bounded(desk: Desk) -> None:
     desk.note(*NOTES)
     desk.note(HERON, project="a")
-    found = tune(desk.memory.services, "default", TuneRequest(time_limit_s=-1.0))
+    found = tune(desk.memory.services, "default", time_limit_s=-1.0)
     assert found.is_cut
     assert found.looked_at < 7
 
@@ -99,16 +99,16 @@ def test_time_is_bounded(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        TuneRequest(()),
-        TuneRequest((0.0,)),
-        TuneRequest((1.5,)),
-        TuneRequest((float("nan"),)),
-        TuneRequest(sample_count=0),
+        {"thresholds": ()},
+        {"thresholds": (0.0,)},
+        {"thresholds": (1.5,)},
+        {"thresholds": (float("nan"),)},
+        {"sample_count": 0},
     ],
 )
-def test_nonsense_is_refused(desk: Desk, asked: TuneRequest) -> None:
+def test_nonsense_is_refused(desk: Desk, asked: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        tune(desk.memory.services, "default", asked)
+        tune(desk.memory.services, "default", **asked)
 
 
 def test_without_vectors_there_is_nothing_to_tune(desks: Any) -> None:
