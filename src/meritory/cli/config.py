@@ -19,6 +19,7 @@ from meritory.cli.command import (
 )
 from meritory.cli.output import Answer, Field, Fields, RecordView, note
 from meritory.domain.errors import InputError
+from meritory.settings.home import CONFIG_NAME
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
@@ -35,7 +36,6 @@ def config() -> None:
 def config_show() -> Answer:
     """Show every setting with its value and source; secrets are masked."""
     from meritory.settings import SETTINGS
-    from meritory.settings.home import CONFIG_NAME
 
     settings = current_settings()
     texts, file = settings.shown(), settings.home / CONFIG_NAME
@@ -59,7 +59,6 @@ def config_show() -> Answer:
 @command("path", "meritory config path", parent=config)
 def config_path() -> Answer:
     """Print the path of the config file, whether or not it exists."""
-    from meritory.settings.home import CONFIG_NAME
 
     file = current_home() / CONFIG_NAME
     return Answer({"path": str(file), "exists": file.is_file()}, str(file))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from meritory.api import client
+from meritory.api.client import Daemon
 from meritory.cli.command import (
     command,
     current_home,
@@ -43,7 +45,6 @@ from meritory.domain.job import JOB_STATES, JobState
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from meritory.api.client import Daemon
     from meritory.server.connection import Listeners
 
 # A daemon whose store does not answer in this time is unhealthy.
@@ -82,8 +83,6 @@ def up(
             raise InputError(f"--allow-host takes a host name, not {name!r}")
     settings = current_settings({"daemon.port": port, "daemon.host": host})
     if background:
-        from meritory.api import client
-
         running = client.find(settings.home)
         daemon = running or ensured(settings.home, daemon_options(port, host, allow_hosts))
         for notice in daemon.notes:
@@ -119,7 +118,6 @@ def _print_ready(listeners: Listeners, stop: Callable[[], None]) -> None:
 
 def ensured(home: Path, options: Sequence[str] | None = None) -> Daemon:
     """Return the daemon of a data folder; start it, with a progress bar, if it is down."""
-    from meritory.api import client
 
     running = client.find(home)
     if running is not None:
@@ -146,8 +144,6 @@ def down() -> Answer:
 
     It finishes its current work first, for at most five seconds.
     """
-    from meritory.api import client
-
     pid = client.stop(current_home())
     line = "no daemon runs" if pid is None else f"stopped process {pid}"
     return Answer({"stopped": pid is not None, "pid": pid}, line)
@@ -159,8 +155,6 @@ def status() -> Answer:
 
     Exits with 1 when it does not run or is unhealthy.
     """
-    from meritory.api import client
-
     home = current_home()
     daemon = client.find(home)
     if daemon is None:
@@ -241,8 +235,6 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
     The link works once and for a minute; the browser that used it stays signed in for twelve
     hours, or until the daemon stops.
     """
-    from meritory.api import client
-
     home = current_home()
     if logout_all:
         if no_open:

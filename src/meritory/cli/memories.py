@@ -24,7 +24,6 @@ from meritory.cli.command import (
 from meritory.cli.output import (
     Answer,
     Block,
-    Column,
     Field,
     Fields,
     RecordView,
@@ -83,14 +82,14 @@ def memory_table(
     records: Sequence[MemoryRecord], ids: Mapping[str, str], *, scores: Sequence[float] = ()
 ) -> Table:
     """Return a table of memories without empty columns."""
-    columns: dict[Column, list[str]] = {
-        Column("id", "cyan"): [ids[record.id] for record in records],
-        Column("score"): [f"{score:.3f}" for score in scores],
-        Column("age", "dim"): [age(record.created_at) for record in records],
-        Column("kind"): [str(record.kind) for record in records],
-        Column("project", "magenta"): [record.project or "" for record in records],
-        Column("state", "yellow"): [_marks(record) for record in records],
-        Column("content", wraps=True): [record.content for record in records],
+    columns: dict[Field, list[str]] = {
+        Field("", "id", style="cyan"): [ids[record.id] for record in records],
+        Field("", "score"): [f"{score:.3f}" for score in scores],
+        Field("", "age", style="dim"): [age(record.created_at) for record in records],
+        Field("", "kind"): [str(record.kind) for record in records],
+        Field("", "project", style="magenta"): [record.project or "" for record in records],
+        Field("", "state", style="yellow"): [_marks(record) for record in records],
+        Field("", "content", wraps=True): [record.content for record in records],
     }
     filled = {column: cells for column, cells in columns.items() if any(cells)}
     return Table(tuple(filled), list(zip(*filled.values(), strict=True)))

@@ -139,55 +139,30 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; one that wraps takes the remaining width."""
-
-    name: str
-    style: str = ""
-    wraps: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of short texts."""
-
-    columns: tuple[Column, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
 class Fields:
     """Names with their values, one per line."""
 
     pairs: Sequence[tuple[str, str]]
 
 
-# A text is printed as it is, on lines of its own.
-Block = Table | Fields | str
-
-
-class Answer:
-    """The result of a command: an object for programs, blocks for people, an exit code."""
-
-    def __init__(self, plain: dict[str, Any], *blocks: Block, code: int = 0) -> None:
-        self.plain, self.blocks, self.code = plain, blocks, code
-
-
 def read_path(record: Any, path: str) -> Any:
-    """Return the value at a dotted path of attributes, keys and positions; none stays none."""
+    """Return the value at a path of attributes, keys and positions; a missing key is None."""
     for part in path.split("."):
         if record is None:
             return None
         if part.isdigit():
             record = record[int(part)]
         else:
-            record = record[part] if isinstance(record, Mapping) else getattr(record, part)
+            record = record.get(part) if isinstance(record, Mapping) else getattr(record, part)
     return record
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record: JSON has those with a key, a table those with a label."""
+    """A field of a record: JSON has those with a key, a table those with a label.
+
+    A column that wraps takes the remaining width.
+    """
 
     # A path, the last part of which is the name in JSON; empty for a table only.
     key: str
@@ -203,6 +178,25 @@ class Field:
         if callable(self.read):
             return self.read(record)
         return read_path(record, self.read or self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of short texts below the labels of fields."""
+
+    columns: Sequence[Field]
+    rows: Sequence[tuple[str, ...]]
+
+
+# A text is printed as it is, on lines of its own.
+Block = Table | Fields | str
+
+
+class Answer:
+    """The result of a command: an object for programs, blocks for people, an exit code."""
+
+    def __init__(self, plain: dict[str, Any], *blocks: Block, code: int = 0) -> None:
+        self.plain, self.blocks, self.code = plain, blocks, code
 
 
 class RecordView:
@@ -227,9 +221,8 @@ class RecordView:
 
     def table(self, records: Sequence[object]) -> Table:
         """Return records as a table."""
-        columns = tuple(Column(item.label or "", item.style, item.wraps) for item in self._labelled)
         rows = [tuple(item.show(item.value(one)) for item in self._labelled) for one in records]
-        return Table(columns, rows)
+        return Table(self._labelled, rows)
 
     def blocks(self, records: Sequence[object], *lines: str) -> list[Block]:
         """Return lines and the table below them, or nothing when there are no records."""
@@ -298,7 +291,7 @@ def print_blocks(blocks: Sequence[Block]) -> None:
 def _print_plain(block: Table | Fields, cell: Callable[[str], str]) -> None:
     """Print a block without colour and without wrapping, for `grep` and `less -S`."""
     if isinstance(block, Table):
-        names = tuple(column.name.upper() for column in block.columns)
+        names = tuple((column.label or "").upper() for column in block.columns)
         rows = [names, *(tuple(map(cell, row)) for row in block.rows)]
         widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
         for row in rows:
@@ -326,7 +319,7 @@ def rich_table(block: Table | Fields) -> RichTable:
             made.add_row(Text(name), Text(shown(value)))
         return made
     for column in block.columns:
-        made.add_column(column.name, no_wrap=not column.wraps, overflow="fold")
+        made.add_column(column.label or "", no_wrap=not column.wraps, overflow="fold")
     for row in block.rows:
         cells = zip(row, block.columns, strict=True)
         made.add_row(*(Text(brief(c), style=_STATES.get(c, col.style)) for c, col in cells))

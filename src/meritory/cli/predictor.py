@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import click
 
+from meritory.api import client
 from meritory.cli.command import (
     command,
     count_option,
@@ -41,7 +42,6 @@ from meritory.domain.world import parse_moment
 from meritory.text.normalize import shown
 
 if TYPE_CHECKING:
-    from meritory.api.client import Daemon
     from meritory.engine.services import Services
 
 OFFSET_MAX = 1_000_000
@@ -230,9 +230,8 @@ def status() -> Answer:
     )
 
 
-def _daemon() -> Daemon | None:
+def _daemon() -> client.Daemon | None:
     """Return the daemon of the data folder, unless `--store` names another file."""
-    from meritory.api import client
 
     return None if current_flags().store else client.find(current_home())
 

@@ -20,11 +20,9 @@ from meritory.cli.command import (
 )
 from meritory.cli.output import (
     Answer,
-    Column,
     Field,
     Fields,
     RecordView,
-    Table,
     age,
     clock_text,
     counts,
@@ -149,6 +147,13 @@ AUDITED = RecordView("total wrong rate low high")
 AUDIT_LIMIT, AUDIT_LIMIT_MAX = 20, 1_000
 _WEEKS = 12
 _OUTCOMES = ("stored", "merged", "superseded", "kept_both")
+_BY_WEEK = RecordView(
+    Field("", "week of", "0"),
+    *(Field("", name, f"1.{name}", lambda count: str(count or 0)) for name in _OUTCOMES),
+    Field(
+        "", "triggered", lambda pair: f"{1 - pair[1].get('stored', 0) / sum(pair[1].values()):.1%}"
+    ),
+)
 
 
 @group(
@@ -192,12 +197,7 @@ def metrics() -> Answer:
     by_week: dict[str, dict[str, int]] = {}
     for one in weeks:
         by_week.setdefault(one.week, {})[one.outcome] = one.many
-    rows = []
-    for week, amounts in by_week.items():
-        share = 1 - amounts.get("stored", 0) / sum(amounts.values())
-        rows.append((week, *(str(amounts.get(name, 0)) for name in _OUTCOMES), f"{share:.1%}"))
-    columns = (Column("week of"), *map(Column, _OUTCOMES), Column("triggered"))
-    return Answer(plain, Fields(pairs), *(("", Table(columns, rows)) if rows else ()))
+    return Answer(plain, Fields(pairs), *_BY_WEEK.blocks(list(by_week.items()), ""))
 
 
 def _merges(ids: Mapping[str, str]) -> RecordView:
