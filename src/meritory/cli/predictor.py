@@ -172,9 +172,7 @@ def _asked_ratings(items: Sequence[_JsonRow]) -> Ratings:
             context, content = (shown(item[k], one_line=True) for k in ("context", "content"))
             click.echo(f"\n{index}/{len(items)}  {context}\n  {content}", err=True)
             question = "How much did it help (-1..1, empty: skip)"
-            answer: float | None = click.prompt(
-                question, default="", show_default=False, value_proc=score, err=True
-            )
+            answer = click.prompt(question, "", show_default=False, value_proc=score, err=True)
             if answer is not None:
                 ratings[item["session_key"], item["memory_id"]] = answer
     except click.Abort:
@@ -554,8 +552,7 @@ def enable() -> Answer:
         if daemon := _daemon():
             # A scorer that crashed too often belongs to the daemon and is restarted there.
             daemon.request("POST", f"/api/predictor/enable?user={quote(user, safe='')}")
-    state = f"the predictor {'is' if has_changed else 'was already'} on"
-    return Answer({"is_enabled": True, "has_changed": has_changed}, state)
+    return _switched("on", has_changed)
 
 
 @command("disable", "meritory predictor disable", parent=predictor)
@@ -564,9 +561,12 @@ def disable() -> Answer:
     from meritory.engine.predictor import admin
 
     with opened_services() as (services, user):
-        has_changed = admin.disable(services, user)
-    state = f"the predictor {'is' if has_changed else 'was already'} off"
-    return Answer({"is_enabled": False, "has_changed": has_changed}, state)
+        return _switched("off", admin.disable(services, user))
+
+
+def _switched(state: str, has_changed: bool) -> Answer:
+    line = f"the predictor {'is' if has_changed else 'was already'} {state}"
+    return Answer({"is_enabled": state == "on", "has_changed": has_changed}, line)
 
 
 @command("serve", "meritory predictor serve", parent=predictor)

@@ -28,7 +28,6 @@ from meritory.cli.output import (
     note,
     number,
     to_json,
-    wants_colour,
 )
 from meritory.domain.errors import InputError
 from meritory.domain.place import Place
@@ -58,7 +57,7 @@ FORMS = ("meritory", "jsonl", "mem0", "claude-mem", "basic-memory", "markdown")
     type=click.Choice(("jsonl", "markdown")),
     help="JSON lines for programs, or a folder of notes for people.",
 )
-def export(file: str, form: str) -> Answer | None:
+def export(file: str, form: str) -> Answer:
     """Write everything as JSON lines.
 
     FILE must not exist yet; - writes to stdout. Exports all memories of the user in all projects,
@@ -77,18 +76,15 @@ def export(file: str, form: str) -> Answer | None:
             f"exported {count} memories to {file_count} {files} in {target}",
         )
     if file == "-":
-        _export_to_stdout()
-        return None
+        return _export_to_stdout()
     with opened() as memory, bar("exporting") as progress:
         count = write_export(memory.services, memory.scope.user, target, progress)
-        omitted = _omitted(memory)
-    if omitted:
-        note(omitted)
+        _note_omitted(memory)
     line = f"exported {count} memories to {target}"
     return Answer({"file": str(target.absolute()), "memory_count": count}, line)
 
 
-def _export_to_stdout() -> None:
+def _export_to_stdout() -> Answer:
     from meritory.engine.transfer.export import export_lines
 
     if current_flags().as_json:
@@ -101,21 +97,18 @@ def _export_to_stdout() -> None:
             # No stored text may control a terminal.
             safe = json_text(json.loads(line)) if is_seen else line
             sys.stdout.buffer.write(safe.encode() + b"\n")
-        omitted = _omitted(memory)
+        _note_omitted(memory)
     sys.stdout.buffer.flush()
-    if omitted:
-        click.secho(omitted, dim=True, err=True, color=wants_colour())
+    return Answer({})
 
 
-def _omitted(memory: Memory) -> str | None:
-    """Return a note about damaged memories that are not in the export."""
+def _note_omitted(memory: Memory) -> None:
+    """Add a note about damaged memories that are not in the export."""
     from meritory.engine.transfer.export import unreadable_count
 
-    count = unreadable_count(memory.services)
-    if not count:
-        return None
-    subject = "1 memory is" if count == 1 else f"{count} memories are"
-    return f"{subject} damaged and not exported; `meritory doctor --deep` shows what is wrong"
+    if count := unreadable_count(memory.services):
+        subject = "1 memory is" if count == 1 else f"{count} memories are"
+        note(f"{subject} damaged and not exported; `meritory doctor --deep` shows what is wrong")
 
 
 # -- import ---------------------------------------------------------------------------------
@@ -212,12 +205,11 @@ def _project_of(source: FoundFiles) -> str | None:
 
 
 def _report_lines(report: ImportReport, *, has_lines: bool) -> list[str]:
-    lines = []
+    lines, (unit, units) = [], ("line", "lines") if has_lines else ("entry", "entries")
     if report.resumed_at and report.line_count:
-        unit = "line" if has_lines else "entry"
         lines.append(f"resumed after {unit} {report.resumed_at}, where it was interrupted")
     outcomes = counts(report.outcomes, empty="nothing new")
-    lines.append(f"read {report.line_count} {'lines' if has_lines else 'entries'}: {outcomes}")
+    lines.append(f"read {report.line_count} {units}: {outcomes}")
     if report.kinds:
         lines.append(f"it would store {counts(report.kinds)}; for example:")
         for sample in report.samples:
@@ -303,14 +295,10 @@ def migrate(
         return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest() if whole else ""
 
     amounts = {what: report.total(what) for what in ("copied", "compared", "differing")}
-    tables = [
-        {
-            "table": name,
-            **{what: amount[name] for what, amount in amounts.items()},
-            "digest": digest(name),
-        }
-        for name in amounts["compared"]
-    ]
+    tables: list[dict[str, Any]] = []
+    for name in amounts["compared"]:
+        numbers = {what: amount[name] for what, amount in amounts.items()}
+        tables.append({"table": name, **numbers, "digest": digest(name)})
     plain = {
         "source": report.source,
         "target": report.target,

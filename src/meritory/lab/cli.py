@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -23,7 +24,7 @@ from meritory.cli.command import (
     new_file,
     opened,
 )
-from meritory.cli.output import Answer, Field, Fields, RecordView, Report, bar, note, number
+from meritory.cli.output import Answer, Field, Fields, RecordView, bar, note, number
 from meritory.cli.quality import AUDITED, audited_text
 from meritory.domain.errors import InputError
 from meritory.lab.laboratory import (
@@ -177,11 +178,8 @@ def _named_transcripts(name: str) -> Transcripts:
 
     place = Path(os.path.expanduser(name))
     listed = sorted(place.iterdir()) if place.is_dir() else [place]
-    files = [
-        file
-        for file in listed
-        if file.is_file() and (file == place or file.suffix in (".json", ".jsonl"))
-    ]
+    suffixes = (place.suffix, ".json", ".jsonl") if listed == [place] else (".json", ".jsonl")
+    files = [file for file in listed if file.is_file() and file.suffix in suffixes]
     if not files:
         raise InputError(
             f"there is no transcript in {place}", hint="transcripts end in .json or .jsonl"
@@ -189,8 +187,9 @@ def _named_transcripts(name: str) -> Transcripts:
     transcripts: dict[str, tuple[Turn, ...]] = {}
     for file in files:
         if file.stat().st_size > TRANSCRIPT_LIMIT_BYTES:
-            limit = f"{TRANSCRIPT_LIMIT_BYTES:,} bytes"
-            raise InputError(f"{file} has more than {limit}", hint="split it")
+            raise InputError(
+                f"{file} has more than {TRANSCRIPT_LIMIT_BYTES:,} bytes", hint="split it"
+            )
         if file.stem in transcripts:
             raise InputError(
                 f"two transcripts have the name {file.stem}", hint="rename one of them"
@@ -375,15 +374,10 @@ def compare(
             laboratory(probes, with_session=with_session, points=points) as lab,
             bar("asking") as report,
         ):
-            pair = [lab.run(point, _part(report, i, 2)) for i, point in enumerate(points)]
+            pair = lab.run_all(points, report)
     comparison = compared(pair[0], pair[1], margin)
     is_passed = comparison["verdict"] == PASS
     return Answer(comparison, *compare_blocks(comparison), code=0 if is_passed else 1)
-
-
-def _part(report: Report, index: int, count: int) -> Report:
-    """Return a report of one of many runs that counts as a part of all."""
-    return lambda done, total: report(index * total + done, count * total)
 
 
 @command(
@@ -415,9 +409,7 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
         laboratory(probes, with_session=not no_session, points=points) as lab,
         bar("asking") as report,
     ):
-        parts = [_part(report, index, len(points)) for index in range(len(points))]
-        runs = [lab.run(point, part) for point, part in zip(points, parts, strict=True)]
-    result = sweep_points(points, runs, margin)
+        result = sweep_points(points, lab.run_all(points, report), margin)
     if lab.rebuilds:
         note("every store was written again from the copy, also for the first line")
     names = result["metrics"]
@@ -428,8 +420,7 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
         Field("", "compared with today", lambda row: _change(row, names), wraps=True),
     )
     head = f"{result['scored']} of {result['probes']} probes; * no other is better in every metric"
-    blocks = [*view.blocks(result["results"], head), "", result["statement"]]
-    return Answer(result, *blocks)
+    return Answer(result, *view.blocks(result["results"], head), "", result["statement"])
 
 
 def _points(given: Sequence[str]) -> list[dict[str, str]]:
@@ -449,11 +440,10 @@ def _points(given: Sequence[str]) -> list[dict[str, str]]:
         name: [value.strip() for value in values.split(",") if value.strip()]
         for name, values in parsed_values(given).items()
     }
-    count = 1
     for name, values in axes.items():
         if not values or len(set(values)) != len(values):
             raise InputError(f"{name} needs one or more different values", hint="NAME=0.6,0.7")
-        count *= len(values)
+    count = math.prod(map(len, axes.values()))
     if count > POINTS_MAX:
         raise InputError(
             f"these values make {count:,} combinations", hint=f"at most {POINTS_MAX} are allowed"

@@ -163,6 +163,14 @@ class Laboratory:
     rebuilds: bool
     run_count: int = 0
 
+    def run_all(self, points: Sequence[Mapping[str, str]], report: Report) -> list[dict[str, Any]]:
+        """Ask all probes under each configuration, reported as one run."""
+
+        def part(index: int) -> Report:
+            return lambda done, total: report(index * total + done, len(points) * total)
+
+        return [self.run(point, part(index)) for index, point in enumerate(points)]
+
     def run(self, values: Mapping[str, str], report: Report) -> dict[str, Any]:
         """Ask all probes under the settings with these values changed."""
         from meritory.api.memory import Memory

@@ -239,9 +239,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the variables that are settings; an empty one counts as not set."""
     for variable in sorted(environ):
-        if not variable.startswith(ENV_PREFIX) or variable in _FOREIGN:
-            continue
-        if variable.startswith(_FOREIGN_PREFIXES):
+        is_foreign = variable in _FOREIGN or variable.startswith(_FOREIGN_PREFIXES)
+        if is_foreign or not variable.startswith(ENV_PREFIX):
             continue
         if variable in REMOVED_VARIABLES:
             raise removed_error(variable, "the environment")

@@ -50,17 +50,15 @@ class Setting:
     @property
     def expects(self) -> str:
         """The form of a value, in words."""
-        if self.form == "choice":
-            return "one of " + ", ".join(self.choices)
-        if self.form == "switch":
-            return "true or false"
-        if self.form == "address":
-            return "an http:// or https:// address"
-        if self.form == "text":
-            return f"text of {self.low:g} to {self.high:g} characters"
-        return f"a {self.form} from {self.low:g} to {self.high:g}" + (
-            ' or "auto"' if self.auto else ""
-        )
+        span = f"{self.low:g} to {self.high:g}"
+        number = f"a {self.form} from {span}" + (' or "auto"' if self.auto else "")
+        forms = {
+            "choice": "one of " + ", ".join(self.choices),
+            "switch": "true or false",
+            "address": "an http:// or https:// address",
+            "text": f"text of {span} characters",
+        }
+        return forms.get(self.form, number)
 
 
 def variable_of(name: str) -> str:
