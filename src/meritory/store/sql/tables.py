@@ -1,7 +1,8 @@
 """Every table of a store, described once; each engine writes its schema from here.
 
-Columns are written as in SQL, with two differences: a column is NOT NULL unless it says NULL, and a
-foreign key refers to the key of its table. The types are those of SQLite, and VECTOR.
+Columns are written as in SQL, with three differences: a column is NOT NULL unless it says NULL, a
+foreign key refers to the key of its table, and the columns of the key say KEY or how the table
+numbers its rows. The types are those of SQLite, and VECTOR.
 
 A SQLite file numbers rows once for all users. In PostgreSQL every table of a tenant has the column
 `user`, which leads its keys, its unique constraints and its indexes.
@@ -13,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 TENANT = "user"
 Engine = Literal["sqlite", "postgres"]
@@ -94,35 +95,39 @@ class SqlTable:
 
 
 _COLUMN = re.compile(
-    r"(?P<name>\w+) (?P<type>[A-Z]+)(?P<null> NULL)?(?: DEFAULT (?P<default>\S+))?"
+    r"(?P<name>\w+) (?P<type>[A-Z]+)(?: (?P<key>KEY|SERIAL|REUSED|COUNTED))?(?P<null> NULL)?"
+    r"(?: DEFAULT (?P<default>\S+))?"
     r"(?: REFERENCES (?P<references>\w+)(?P<cascades> ON DELETE CASCADE)?)?"
 )
-
-
-def _columns(text: str) -> tuple[SqlColumn, ...]:
-    columns = []
-    for part in re.split(r",\s+", text.strip()):
-        match = _COLUMN.fullmatch(part)
-        if match is None:
-            raise ValueError(f"not a column: {part!r}")
-        name, type_, null, default, references, cascades = match.groups()
-        columns.append(SqlColumn(name, type_, bool(null), default, references, bool(cascades)))
-    return tuple(columns)
-
-
 _INDEX = re.compile(r"(UNIQUE )?(\w+) \((.*?)\)(?: WHERE (.*))?")
 
 
-def _indexes(*texts: str) -> tuple[SqlIndex, ...]:
-    """Read `[UNIQUE] name (columns) [WHERE condition]`."""
-    indexes = []
-    for text in texts:
-        match = _INDEX.fullmatch(text)
-        if match is None:
-            raise ValueError(f"not an index: {text!r}")
-        unique, name, columns, where = match.groups()
-        indexes.append(SqlIndex(name, columns, where, bool(unique)))
-    return tuple(indexes)
+def _parsed(pattern: re.Pattern[str], text: str) -> tuple[Any, ...]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a column or an index: {text!r}")
+    return match.groups()
+
+
+def _table(name: str, columns: str, *indexes: str, **details: Any) -> SqlTable:
+    """Return a table from its columns and its indexes, `[UNIQUE] name (columns) [WHERE ...]`."""
+    parsed = [_parsed(_COLUMN, text) for text in re.split(r",\s+", columns)]
+    marks = {column: mark for column, _, mark, *_ in parsed if mark}
+    numbering = next((mark.lower() for mark in marks.values() if mark != "KEY"), None)
+    return SqlTable(
+        name,
+        tuple(
+            SqlColumn(column, type_, bool(null), default, references, bool(cascades))
+            for column, type_, _, null, default, references, cascades in parsed
+        ),
+        key=tuple(marks),
+        numbering=numbering,
+        indexes=tuple(
+            SqlIndex(index, covered, where, bool(unique))
+            for unique, index, covered, where in (_parsed(_INDEX, text) for text in indexes)
+        ),
+        **details,
+    )
 
 
 # In the order in which a migration copies them: a table comes after those that it refers to.
@@ -130,435 +135,326 @@ TABLES: tuple[SqlTable, ...] = (
     # One row for each tenant. A writer locks it, so that writes of one tenant follow each other, as
     # in a SQLite file. `row`, `event` and `action` are the last numbers given; the columns from
     # `session` on count changes, for daemons that follow them.
-    SqlTable(
+    _table(
         "tenants",
-        _columns("""
-            user TEXT, change INTEGER DEFAULT 0, purge INTEGER DEFAULT 0,
+        """user TEXT KEY, change INTEGER DEFAULT 0, purge INTEGER DEFAULT 0,
             learned INTEGER DEFAULT 0, row INTEGER DEFAULT 0, event INTEGER DEFAULT 0,
             action INTEGER DEFAULT 0, document_count INTEGER DEFAULT 0,
             token_count INTEGER DEFAULT 0, session INTEGER DEFAULT 0, predictor INTEGER DEFAULT 0,
-            rules INTEGER DEFAULT 0, job INTEGER DEFAULT 0, feedback INTEGER DEFAULT 0"""),
-        key=("user",),
+            rules INTEGER DEFAULT 0, job INTEGER DEFAULT 0, feedback INTEGER DEFAULT 0""",
         engine="postgres",
     ),
-    SqlTable("meta", _columns("key TEXT, value TEXT"), key=("key",), tenant=None),
-    SqlTable(
+    _table("meta", "key TEXT KEY, value TEXT", tenant=None),
+    _table(
         "embedders",
-        _columns("embedder INTEGER, name TEXT, dimension INTEGER, spec TEXT"),
-        key=("embedder",),
+        "embedder INTEGER REUSED, name TEXT, dimension INTEGER, spec TEXT",
         unique=("name",),
-        numbering="reused",
         tenant=None,
     ),
-    SqlTable(
+    _table(
         "scopes",
-        _columns("scope INTEGER, user TEXT, agent TEXT NULL, project TEXT NULL"),
-        key=("scope",),
-        numbering="reused",
-        indexes=_indexes(
-            "UNIQUE scopes_by_name (user, coalesce(agent, ''), coalesce(project, ''))"
-        ),
+        "scope INTEGER REUSED, user TEXT, agent TEXT NULL, project TEXT NULL",
+        "UNIQUE scopes_by_name (user, coalesce(agent, ''), coalesce(project, ''))",
     ),
-    SqlTable(
+    _table(
         "memories",
-        _columns("""
-            row INTEGER, user TEXT, id TEXT, scope INTEGER REFERENCES scopes, content TEXT,
+        """row INTEGER COUNTED, user TEXT, id TEXT, scope INTEGER REFERENCES scopes, content TEXT,
             words TEXT, content_hash TEXT, kind TEXT, provenance TEXT, origin TEXT, trust TEXT,
             confidence REAL, importance REAL, pinned INTEGER, demotion INTEGER, tags TEXT,
             sources TEXT, session_key TEXT NULL, turn INTEGER NULL, valid_from TEXT NULL,
             valid_until TEXT NULL, created_at TEXT, updated_at TEXT, superseded_by TEXT NULL,
-            deleted_at TEXT NULL, change INTEGER, row_hash BLOB"""),
-        key=("row",),
+            deleted_at TEXT NULL, change INTEGER, row_hash BLOB""",
+        "memories_by_hash (user, content_hash, scope)"
+        " WHERE deleted_at IS NULL AND superseded_by IS NULL",
+        "memories_by_change (user, change)",
+        "memories_by_turn (user, session_key, turn) WHERE session_key IS NOT NULL",
+        "memories_by_successor (user, superseded_by) WHERE superseded_by IS NOT NULL",
+        "memories_pinned (user, scope) WHERE pinned = 1",
+        "memories_constraints (user, scope) WHERE kind = 'constraint'",
         unique=("user", "id"),
-        numbering="counted",
-        indexes=_indexes(
-            "memories_by_hash (user, content_hash, scope)"
-            " WHERE deleted_at IS NULL AND superseded_by IS NULL",
-            "memories_by_change (user, change)",
-            "memories_by_turn (user, session_key, turn) WHERE session_key IS NOT NULL",
-            "memories_by_successor (user, superseded_by) WHERE superseded_by IS NOT NULL",
-            "memories_pinned (user, scope) WHERE pinned = 1",
-            "memories_constraints (user, scope) WHERE kind = 'constraint'",
-        ),
     ),
     # Before the counters, by which a daemon finds memories that lack a vector.
-    SqlTable(
+    _table(
         "memory_vectors",
-        _columns("""
-            embedder INTEGER REFERENCES embedders ON DELETE CASCADE,
-            row INTEGER REFERENCES memories ON DELETE CASCADE, vector VECTOR"""),
-        key=("embedder", "row"),
+        """embedder INTEGER KEY REFERENCES embedders ON DELETE CASCADE,
+            row INTEGER KEY REFERENCES memories ON DELETE CASCADE, vector VECTOR""",
+        "memory_vectors_by_row (row)",
         tenant="row",
-        indexes=_indexes("memory_vectors_by_row (row)"),
     ),
     # Narrow on purpose: full-text search joins it for the scope, and counters change without
     # rewriting the memory, its hash or its index entries.
-    SqlTable(
+    _table(
         "memory_stats",
-        _columns("""
-            row INTEGER REFERENCES memories ON DELETE CASCADE, scope INTEGER REFERENCES scopes,
-            access_count INTEGER, last_accessed TEXT NULL, usefulness REAL"""),
-        key=("row",),
+        """row INTEGER KEY REFERENCES memories ON DELETE CASCADE, scope INTEGER REFERENCES scopes,
+            access_count INTEGER, last_accessed TEXT NULL, usefulness REAL""",
         tenant="row",
     ),
-    SqlTable(
+    _table(
         "memory_history",
-        _columns("""
-            entry INTEGER, user TEXT, memory_id TEXT, operation TEXT, at TEXT, actor TEXT,
+        """entry INTEGER SERIAL, user TEXT, memory_id TEXT, operation TEXT, at TEXT, actor TEXT,
             action TEXT, why TEXT, before TEXT NULL, other TEXT NULL, other_id TEXT NULL,
-            undone INTEGER DEFAULT 0"""),
-        key=("entry",),
-        numbering="serial",
-        indexes=_indexes(
-            "memory_history_by_memory (user, memory_id, entry)",
-            "memory_history_by_operation (user, operation)",
-            "memory_history_merges (user, entry) WHERE action = 'merge'",
-        ),
+            undone INTEGER DEFAULT 0""",
+        "memory_history_by_memory (user, memory_id, entry)",
+        "memory_history_by_operation (user, operation)",
+        "memory_history_merges (user, entry) WHERE action = 'merge'",
     ),
-    SqlTable("counters", _columns("user TEXT, name TEXT, value INTEGER"), key=("user", "name")),
-    SqlTable(
+    _table("counters", "user TEXT KEY, name TEXT KEY, value INTEGER"),
+    _table(
         "entities",
-        _columns("entity INTEGER, user TEXT, key TEXT, kind TEXT, name TEXT"),
-        key=("entity",),
+        "entity INTEGER REUSED, user TEXT, key TEXT, kind TEXT, name TEXT",
         unique=("user", "key"),
-        numbering="reused",
     ),
-    SqlTable(
+    _table(
         "aspects",
-        _columns("aspect INTEGER, entity INTEGER REFERENCES entities ON DELETE CASCADE, name TEXT"),
-        key=("aspect",),
+        "aspect INTEGER REUSED, entity INTEGER REFERENCES entities ON DELETE CASCADE, name TEXT",
         unique=("entity", "name"),
-        numbering="reused",
         tenant="entity",
     ),
-    SqlTable(
+    _table(
         "attributes",
-        _columns("""
-            aspect INTEGER REFERENCES aspects ON DELETE CASCADE,
-            row INTEGER REFERENCES memories ON DELETE CASCADE, is_stated INTEGER"""),
-        key=("aspect", "row"),
+        """aspect INTEGER KEY REFERENCES aspects ON DELETE CASCADE,
+            row INTEGER KEY REFERENCES memories ON DELETE CASCADE, is_stated INTEGER""",
+        "attributes_by_row (row)",
         tenant="row",
-        indexes=_indexes("attributes_by_row (row)"),
     ),
-    SqlTable(
+    _table(
         "dependencies",
-        _columns("""
-            entity INTEGER REFERENCES entities ON DELETE CASCADE,
-            on_entity INTEGER REFERENCES entities ON DELETE CASCADE"""),
-        key=("entity", "on_entity"),
+        """entity INTEGER KEY REFERENCES entities ON DELETE CASCADE,
+            on_entity INTEGER KEY REFERENCES entities ON DELETE CASCADE""",
         tenant="entity",
     ),
-    SqlTable(
-        "imports",
-        _columns("user TEXT, digest TEXT, line_count INTEGER, at TEXT"),
-        key=("user", "digest"),
-    ),
+    _table("imports", "user TEXT KEY, digest TEXT KEY, line_count INTEGER, at TEXT"),
     # `learned` counts up with every labelling, so that a history in memory can catch up.
     # `digest` is the digest of the whole session, as `meritory.text.judge.digest` encodes it.
-    SqlTable(
+    _table(
         "sessions",
-        _columns("""
-            session INTEGER, user TEXT, key TEXT, agent TEXT NULL, project TEXT NULL,
+        """session INTEGER SERIAL, user TEXT, key TEXT, agent TEXT NULL, project TEXT NULL,
             harness TEXT NULL, cwd TEXT NULL, state TEXT, context TEXT, has_prompt INTEGER,
             embedder TEXT NULL, context_vector BLOB NULL, gap_hours REAL NULL, alpha REAL,
             started_at TEXT, ended_at TEXT NULL, prompt_count INTEGER DEFAULT 0,
             injection_count INTEGER DEFAULT 0, handle_count INTEGER DEFAULT 0,
             is_explained INTEGER DEFAULT 0, summary TEXT DEFAULT '', transcript TEXT NULL,
             used TEXT NULL, learned INTEGER NULL, scorer TEXT NULL, model_version INTEGER NULL,
-            digest BLOB NULL"""),
-        key=("session",),
+            digest BLOB NULL""",
+        "sessions_by_start (user, started_at, session)",
+        "sessions_by_learning (user, learned) WHERE learned IS NOT NULL",
         unique=("user", "key"),
-        numbering="serial",
-        indexes=_indexes(
-            "sessions_by_start (user, started_at, session)",
-            "sessions_by_learning (user, learned) WHERE learned IS NOT NULL",
-        ),
     ),
     # Candidates go by memory id, not by row: the record of a session outlives a memory that was
     # replaced. The index covers shown memories only: one over all candidates would touch a page for
     # each of them at every session start, and only a purge would use it.
-    SqlTable(
+    _table(
         "session_memories",
-        _columns("""
-            session INTEGER REFERENCES sessions ON DELETE CASCADE, memory_id TEXT, source TEXT,
-            origins TEXT, effective_score REAL NULL, composite_score REAL NULL,
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, memory_id TEXT KEY,
+            source TEXT, origins TEXT, effective_score REAL NULL, composite_score REAL NULL,
             predictor_score REAL NULL, final_score REAL, rank INTEGER, baseline_rank INTEGER NULL,
             predictor_rank INTEGER NULL, was_injected INTEGER, propensity REAL,
             feature_version INTEGER, features BLOB, handle TEXT NULL, injection INTEGER NULL,
             in_context INTEGER DEFAULT 0, is_harmful INTEGER DEFAULT 0, relevance_score REAL NULL,
             is_missing INTEGER DEFAULT 0, fts_hit_count INTEGER DEFAULT 0,
             agent_relevance_score REAL NULL, agent_feedback_count INTEGER DEFAULT 0,
-            label REAL NULL, label_parts TEXT NULL"""),
-        key=("session", "memory_id"),
+            label REAL NULL, label_parts TEXT NULL""",
+        "session_memories_shown (memory_id, session) WHERE was_injected = 1",
         tenant="session",
-        indexes=_indexes("session_memories_shown (memory_id, session) WHERE was_injected = 1"),
     ),
-    SqlTable(
+    _table(
         "injections",
-        _columns("""
-            session INTEGER REFERENCES sessions ON DELETE CASCADE, number INTEGER, kind TEXT,
-            turn INTEGER, code TEXT, at TEXT, token_count INTEGER"""),
-        key=("session", "number"),
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, number INTEGER KEY, kind TEXT,
+            turn INTEGER, code TEXT, at TEXT, token_count INTEGER""",
         tenant="session",
     ),
     # Append-only: means and counts are derived from these.
-    SqlTable(
+    _table(
         "rating_events",
-        _columns("""
-            event INTEGER, session INTEGER REFERENCES sessions ON DELETE CASCADE, memory_id TEXT,
-            turn INTEGER, channel TEXT, score REAL, at TEXT"""),
-        key=("event",),
-        numbering="serial",
+        """event INTEGER SERIAL, session INTEGER REFERENCES sessions ON DELETE CASCADE,
+            memory_id TEXT, turn INTEGER, channel TEXT, score REAL, at TEXT""",
+        "rating_events_by_memory (session, memory_id, turn)",
         tenant="session",
-        indexes=_indexes("rating_events_by_memory (session, memory_id, turn)"),
     ),
-    SqlTable(
+    _table(
         "session_scores",
-        _columns("""
-            session INTEGER REFERENCES sessions ON DELETE CASCADE, judge TEXT, score REAL NULL,
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, judge TEXT, score REAL NULL,
             confidence REAL, memories_recalled INTEGER, memories_used INTEGER,
             novel_context_count INTEGER, missing_topics TEXT, continuity_reasoning TEXT, raw TEXT,
-            excluded TEXT NULL, at TEXT"""),
-        key=("session",),
+            excluded TEXT NULL, at TEXT""",
         tenant="session",
     ),
-    SqlTable(
+    _table(
         "uses",
-        _columns("""
-            session INTEGER REFERENCES sessions ON DELETE CASCADE, memory_id TEXT, gain REAL"""),
-        key=("session", "memory_id"),
+        "session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, memory_id TEXT KEY, gain REAL",
         tenant="session",
     ),
-    SqlTable(
+    _table(
         "events",
-        _columns("""
-            event INTEGER, user TEXT, at TEXT, category TEXT, name TEXT, session_key TEXT NULL,
-            memory_id TEXT NULL, request_id TEXT NULL, details TEXT"""),
-        key=("event",),
-        numbering="counted",
-        indexes=_indexes(
-            "events_by_session (user, session_key, event)",
-            "events_by_memory (user, memory_id, event) WHERE memory_id IS NOT NULL",
-            "events_by_request (user, request_id, event) WHERE request_id IS NOT NULL",
-        ),
+        """event INTEGER COUNTED, user TEXT, at TEXT, category TEXT, name TEXT,
+            session_key TEXT NULL, memory_id TEXT NULL, request_id TEXT NULL, details TEXT""",
+        "events_by_session (user, session_key, event)",
+        "events_by_memory (user, memory_id, event) WHERE memory_id IS NOT NULL",
+        "events_by_request (user, request_id, event) WHERE request_id IS NOT NULL",
     ),
-    SqlTable(
+    _table(
         "spending",
-        _columns("""
-            spend INTEGER, user TEXT, at TEXT, purpose TEXT, model TEXT, input_tokens INTEGER,
-            output_tokens INTEGER, cost REAL"""),
-        key=("spend",),
-        numbering="serial",
-        indexes=_indexes("spending_by_time (user, at)"),
+        """spend INTEGER SERIAL, user TEXT, at TEXT, purpose TEXT, model TEXT, input_tokens INTEGER,
+            output_tokens INTEGER, cost REAL""",
+        "spending_by_time (user, at)",
     ),
-    SqlTable("predictor_state", _columns("user TEXT, state TEXT"), key=("user",)),
-    SqlTable(
+    _table("predictor_state", "user TEXT KEY, state TEXT"),
+    _table(
         "predictor_comparisons",
-        _columns("""
-            comparison INTEGER, user TEXT, session INTEGER REFERENCES sessions ON DELETE CASCADE,
-            at TEXT, project TEXT NULL, scorer TEXT NULL, model_version INTEGER NULL,
-            predictor_ndcg REAL NULL, baseline_ndcg REAL NULL, predictor_won REAL NULL,
-            margin REAL NULL, scorer_confidence REAL, ema_updated INTEGER, reason TEXT NULL,
-            success_rate REAL, alpha REAL, predictor_top_ids TEXT, baseline_top_ids TEXT,
-            relevance_scores TEXT, fts_overlap_score REAL NULL, replay_ndcg TEXT,
-            replay_log_rank TEXT"""),
-        key=("comparison",),
+        """comparison INTEGER SERIAL, user TEXT,
+            session INTEGER REFERENCES sessions ON DELETE CASCADE, at TEXT, project TEXT NULL,
+            scorer TEXT NULL, model_version INTEGER NULL, predictor_ndcg REAL NULL,
+            baseline_ndcg REAL NULL, predictor_won REAL NULL, margin REAL NULL,
+            scorer_confidence REAL, ema_updated INTEGER, reason TEXT NULL, success_rate REAL,
+            alpha REAL, predictor_top_ids TEXT, baseline_top_ids TEXT, relevance_scores TEXT,
+            fts_overlap_score REAL NULL, replay_ndcg TEXT, replay_log_rank TEXT""",
+        "predictor_comparisons_by_time (user, at, comparison)",
         unique=("session",),
-        numbering="serial",
-        indexes=_indexes("predictor_comparisons_by_time (user, at, comparison)"),
     ),
-    SqlTable(
+    _table(
         "predictor_training_log",
-        _columns("""
-            run INTEGER, user TEXT, at TEXT, model_version INTEGER, scorer TEXT, reason TEXT,
+        """run INTEGER SERIAL, user TEXT, at TEXT, model_version INTEGER, scorer TEXT, reason TEXT,
             loss REAL NULL, sample_count INTEGER, skipped_count INTEGER, duration_ms REAL,
             accepted INTEGER, canary_ndcg REAL NULL, canary_ndcg_delta REAL NULL,
             canary_score_variance REAL NULL, canary_topk_churn REAL NULL, gates TEXT,
-            train_validation_failures INTEGER, drift_resets INTEGER, error TEXT NULL"""),
-        key=("run",),
-        numbering="serial",
-        indexes=_indexes("predictor_training_by_user (user, run)"),
+            train_validation_failures INTEGER, drift_resets INTEGER, error TEXT NULL""",
+        "predictor_training_by_user (user, run)",
     ),
-    SqlTable(
+    _table(
         "predictor_canary",
-        _columns("""
-            session INTEGER REFERENCES sessions ON DELETE CASCADE, user TEXT, chosen_at TEXT,
-            retired_at TEXT NULL"""),
-        key=("session",),
-        indexes=_indexes("predictor_canary_by_user (user, retired_at, session)"),
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, user TEXT, chosen_at TEXT,
+            retired_at TEXT NULL""",
+        "predictor_canary_by_user (user, retired_at, session)",
     ),
-    SqlTable(
+    _table(
         "predictor_calibration",
-        _columns("""
-            session INTEGER REFERENCES sessions ON DELETE CASCADE, memory_id TEXT, user TEXT,
-            judge_label REAL, offered_at TEXT, human_label REAL NULL, rated_at TEXT NULL"""),
-        key=("session", "memory_id"),
-        indexes=_indexes("predictor_calibration_by_user (user, offered_at)"),
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, memory_id TEXT KEY, user TEXT,
+            judge_label REAL, offered_at TEXT, human_label REAL NULL, rated_at TEXT NULL""",
+        "predictor_calibration_by_user (user, offered_at)",
     ),
-    SqlTable(
+    _table(
         "feedback_events",
-        _columns("""
-            event INTEGER, user TEXT, id TEXT, at TEXT, project TEXT NULL, agent TEXT NULL,
+        """event INTEGER SERIAL, user TEXT, id TEXT, at TEXT, project TEXT NULL, agent TEXT NULL,
             session_key TEXT NULL, origin TEXT, signal TEXT, polarity INTEGER, status TEXT,
             reason TEXT, domain TEXT, tool TEXT NULL, tags TEXT, texts TEXT, details TEXT,
-            quality REAL, memory_id TEXT NULL, occurrence INTEGER, completed_at TEXT NULL"""),
-        key=("event",),
+            quality REAL, memory_id TEXT NULL, occurrence INTEGER, completed_at TEXT NULL""",
+        "feedback_by_time (user, at, polarity)",
+        "feedback_by_kind (user, domain, polarity, status, at)",
+        "feedback_by_tool (user, tool, polarity, at) WHERE tool IS NOT NULL",
+        "feedback_by_lesson (user, memory_id, event) WHERE memory_id IS NOT NULL",
         unique=("user", "id"),
-        numbering="serial",
-        indexes=_indexes(
-            "feedback_by_time (user, at, polarity)",
-            "feedback_by_kind (user, domain, polarity, status, at)",
-            "feedback_by_tool (user, tool, polarity, at) WHERE tool IS NOT NULL",
-            "feedback_by_lesson (user, memory_id, event) WHERE memory_id IS NOT NULL",
-        ),
     ),
     # The lesson of each wording, so that a report need not be compared with all others.
-    SqlTable(
+    _table(
         "feedback_wordings",
-        _columns("user TEXT, agent TEXT, project TEXT, fingerprint TEXT, memory_id TEXT"),
-        key=("user", "agent", "project", "fingerprint"),
-        indexes=_indexes("feedback_wordings_by_lesson (user, memory_id)"),
+        "user TEXT KEY, agent TEXT KEY, project TEXT KEY, fingerprint TEXT KEY, memory_id TEXT",
+        "feedback_wordings_by_lesson (user, memory_id)",
     ),
-    SqlTable(
+    _table(
         "feedback_lessons",
-        _columns("""
-            user TEXT, memory_id TEXT, polarity INTEGER, report_count INTEGER, first_at TEXT,
-            last_at TEXT"""),
-        key=("user", "memory_id"),
+        """user TEXT KEY, memory_id TEXT KEY, polarity INTEGER, report_count INTEGER, first_at TEXT,
+            last_at TEXT""",
     ),
     # Reports about the claims of memories; ids of reports ascend with time.
-    SqlTable(
+    _table(
         "feedback_evidence",
-        _columns("""
-            user TEXT, memory_id TEXT, feedback_id TEXT, at TEXT, witness TEXT, value REAL,
-            session_key TEXT NULL"""),
-        key=("user", "memory_id", "feedback_id"),
+        """user TEXT KEY, memory_id TEXT KEY, feedback_id TEXT KEY, at TEXT, witness TEXT,
+            value REAL, session_key TEXT NULL""",
     ),
     # The belief behind a memory's usefulness, as of the last report about it.
-    SqlTable(
+    _table(
         "memory_beliefs",
-        _columns("""
-            user TEXT, memory_id TEXT, support REAL, doubt REAL, undecided REAL, as_of_day REAL,
-            is_contested INTEGER"""),
-        key=("user", "memory_id"),
-        indexes=_indexes("memory_beliefs_contested (user, memory_id) WHERE is_contested = 1"),
+        """user TEXT KEY, memory_id TEXT KEY, support REAL, doubt REAL, undecided REAL,
+            as_of_day REAL, is_contested INTEGER""",
+        "memory_beliefs_contested (user, memory_id) WHERE is_contested = 1",
     ),
     # Tool calls as clients report them before each tool runs.
-    SqlTable(
+    _table(
         "actions",
-        _columns("""
-            action INTEGER, user TEXT, session_key TEXT, at TEXT, project TEXT NULL,
+        """action INTEGER COUNTED, user TEXT, session_key TEXT, at TEXT, project TEXT NULL,
             harness TEXT NULL, tool TEXT, tool_name TEXT, argument TEXT, heads TEXT, risk INTEGER,
             decision TEXT, rule_id TEXT NULL, blame_count INTEGER DEFAULT 0,
-            praise_count INTEGER DEFAULT 0"""),
-        key=("action",),
-        numbering="counted",
-        indexes=_indexes(
-            "actions_by_session (user, session_key, action)",
-            "actions_by_tool (user, tool, action)",
-            "actions_by_time (user, at, action)",
-            "actions_by_rule (user, rule_id, action) WHERE rule_id IS NOT NULL",
-        ),
+            praise_count INTEGER DEFAULT 0""",
+        "actions_by_session (user, session_key, action)",
+        "actions_by_tool (user, tool, action)",
+        "actions_by_time (user, at, action)",
+        "actions_by_rule (user, rule_id, action) WHERE rule_id IS NOT NULL",
     ),
-    SqlTable(
+    _table(
         "action_feedback",
-        _columns("""
-            user TEXT, feedback_id TEXT, action INTEGER, polarity INTEGER, score REAL,
-            is_primary INTEGER, at TEXT"""),
-        key=("user", "feedback_id", "action"),
+        """user TEXT KEY, feedback_id TEXT KEY, action INTEGER KEY, polarity INTEGER, score REAL,
+            is_primary INTEGER, at TEXT""",
         unenforced={"action": "actions"},
     ),
-    SqlTable(
+    _table(
         "rules",
-        _columns("""
-            user TEXT, id TEXT, project TEXT NULL, tool TEXT, pattern TEXT, text TEXT, state TEXT,
-            risk INTEGER, is_forbidden INTEGER, is_approved INTEGER, weight REAL, weighed_at TEXT,
-            report_count INTEGER, held_count INTEGER, replay_count INTEGER, alarm_count INTEGER,
-            replayed_through INTEGER, memory_id TEXT NULL, created_at TEXT, updated_at TEXT,
-            reported_at TEXT NULL, expires_at TEXT"""),
-        key=("user", "id"),
+        """user TEXT KEY, id TEXT KEY, project TEXT NULL, tool TEXT, pattern TEXT, text TEXT,
+            state TEXT, risk INTEGER, is_forbidden INTEGER, is_approved INTEGER, weight REAL,
+            weighed_at TEXT, report_count INTEGER, held_count INTEGER, replay_count INTEGER,
+            alarm_count INTEGER, replayed_through INTEGER, memory_id TEXT NULL, created_at TEXT,
+            updated_at TEXT, reported_at TEXT NULL, expires_at TEXT""",
+        "rules_by_state (user, state, tool)",
         unenforced={"replayed_through": "actions"},
-        indexes=_indexes("rules_by_state (user, state, tool)"),
     ),
     # Changes made by the system; reports by people are in feedback_events.
-    SqlTable(
+    _table(
         "rule_events",
-        _columns("""
-            event INTEGER, user TEXT, rule_id TEXT, at TEXT, kind TEXT, reason TEXT, actor TEXT,
-            session_key TEXT NULL, action INTEGER NULL, feedback_id TEXT NULL, before TEXT NULL,
-            is_undone INTEGER DEFAULT 0"""),
-        key=("event",),
-        numbering="serial",
+        """event INTEGER SERIAL, user TEXT, rule_id TEXT, at TEXT, kind TEXT, reason TEXT,
+            actor TEXT, session_key TEXT NULL, action INTEGER NULL, feedback_id TEXT NULL,
+            before TEXT NULL, is_undone INTEGER DEFAULT 0""",
+        "rule_events_by_rule (user, rule_id, event)",
         unenforced={"action": "actions"},
-        indexes=_indexes("rule_events_by_rule (user, rule_id, event)"),
     ),
-    SqlTable(
+    _table(
         "session_constraints",
-        _columns("""
-            user TEXT, session_key TEXT, kind TEXT, argument TEXT, said TEXT,
-            feedback_id TEXT NULL, at TEXT, lifted_at TEXT NULL"""),
-        key=("user", "session_key", "kind", "argument"),
+        """user TEXT KEY, session_key TEXT KEY, kind TEXT KEY, argument TEXT KEY, said TEXT,
+            feedback_id TEXT NULL, at TEXT, lifted_at TEXT NULL""",
     ),
     # Proposals of an extractor that a check rejected; they can be restored.
-    SqlTable(
+    _table(
         "refusals",
-        _columns("""
-            user TEXT, id TEXT, at TEXT, agent TEXT NULL, project TEXT NULL,
+        """user TEXT KEY, id TEXT KEY, at TEXT, agent TEXT NULL, project TEXT NULL,
             session_key TEXT NULL, content TEXT, kind TEXT, provenance TEXT, origin TEXT,
             confidence REAL, turn TEXT NULL, quote TEXT, reason TEXT, extractor TEXT,
-            memory_id TEXT NULL"""),
-        key=("user", "id"),
-        indexes=_indexes(
-            "refusals_by_time (user, at)",
-            "refusals_by_memory (user, memory_id) WHERE memory_id IS NOT NULL",
-        ),
+            memory_id TEXT NULL""",
+        "refusals_by_time (user, at)",
+        "refusals_by_memory (user, memory_id) WHERE memory_id IS NOT NULL",
     ),
     # How often a memory was recalled; injections are counted in memory_stats.
-    SqlTable(
+    _table(
         "retrievals",
-        _columns("row INTEGER REFERENCES memories ON DELETE CASCADE, count INTEGER, last_at TEXT"),
-        key=("row",),
+        "row INTEGER KEY REFERENCES memories ON DELETE CASCADE, count INTEGER, last_at TEXT",
         tenant="row",
     ),
     # A person's verdict on a merge, by the number of its history entry.
-    SqlTable(
+    _table(
         "merge_audits",
-        _columns("user TEXT, entry INTEGER, at TEXT, verdict TEXT"),
-        key=("user", "entry"),
+        "user TEXT KEY, entry INTEGER KEY, at TEXT, verdict TEXT",
         unenforced={"entry": "memory_history"},
     ),
-    SqlTable(
+    _table(
         "consents",
-        _columns("user TEXT, install_date TEXT, opt_in INTEGER NULL, last_prompted_at TEXT NULL"),
-        key=("user",),
+        "user TEXT KEY, install_date TEXT, opt_in INTEGER NULL, last_prompted_at TEXT NULL",
     ),
     # Holds a hash of each secret, never the secret.
-    SqlTable(
+    _table(
         "access_tokens",
-        _columns("""
-            user TEXT, id TEXT, name TEXT, role TEXT, agent TEXT NULL, project TEXT NULL,
+        """user TEXT KEY, id TEXT KEY, name TEXT, role TEXT, agent TEXT NULL, project TEXT NULL,
             digest BLOB, created_at TEXT, expires_at TEXT NULL, revoked_at TEXT NULL,
-            last_used_at TEXT NULL"""),
-        key=("user", "id"),
+            last_used_at TEXT NULL""",
     ),
     # SQLite stores keep models as files next to the database.
-    SqlTable(
-        "models",
-        _columns("user TEXT, version INTEGER, content BLOB, digest TEXT"),
-        key=("user", "version"),
-        engine="postgres",
+    _table(
+        "models", "user TEXT KEY, version INTEGER KEY, content BLOB, digest TEXT", engine="postgres"
     ),
     # Last: a daemon takes up any job it sees, so a migration copies jobs at the very end.
-    SqlTable(
+    _table(
         "jobs",
-        _columns("""
-            job INTEGER, user TEXT, kind TEXT, key TEXT, stage TEXT DEFAULT '', state TEXT,
+        """job INTEGER SERIAL, user TEXT, kind TEXT, key TEXT, stage TEXT DEFAULT '', state TEXT,
             attempt_count INTEGER DEFAULT 0, due_at TEXT, lease TEXT NULL, leased_until TEXT NULL,
-            error TEXT NULL, created_at TEXT, finished_at TEXT NULL"""),
-        key=("job",),
+            error TEXT NULL, created_at TEXT, finished_at TEXT NULL""",
+        "jobs_by_due (state, due_at, job)",
         unique=("user", "kind", "key"),
-        numbering="serial",
-        indexes=_indexes("jobs_by_due (state, due_at, job)"),
     ),
 )
 BY_NAME: Mapping[str, SqlTable] = {table.name: table for table in TABLES}
