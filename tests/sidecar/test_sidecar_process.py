@@ -35,7 +35,7 @@ from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.settings import load_settings
 from meritory.sidecar import service
 from meritory.sidecar.process import LINE_LIMIT_BYTES
-from meritory.store.sqlite.training_reader import StoreReader
+from meritory.store.sqlite.engine import StoreReader
 
 NOTES = [
     f"The {thing} of the {place} is number {number}"

@@ -29,8 +29,8 @@ from meritory.domain.session import Labelled
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.influence import ALPHAS
 from meritory.store.contract.store import Transaction
+from meritory.store.sqlite.engine import StoreReader
 from meritory.store.sqlite.store import SqliteStore
-from meritory.store.sqlite.training_reader import StoreReader
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 OTHER = "ann"

@@ -39,7 +39,7 @@ from meritory.sidecar.requests import (
 
 if TYPE_CHECKING:
     from meritory.domain.session import ModelRows
-    from meritory.store.opening import TaughtReader
+    from meritory.store.sql.predictor import TaughtReader
 
 MODEL_LIMIT = 8
 VECTOR_LIMIT_BYTES = 24 << 20

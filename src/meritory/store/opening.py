@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from meritory.domain.place import Place
-from meritory.domain.predictor import TaughtSession
-from meritory.domain.session import ModelRows
 
 if TYPE_CHECKING:
     from meritory.store.contract.store import Store
+    from meritory.store.sql.predictor import TaughtReader
 
 POOL_SIZE = 16
-
-
-class TaughtReader(Protocol):
-    """A read-only store for the processes that train and score."""
-
-    # None if the models are files next to the store.
-    models: ModelRows | None
-
-    def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        """Return the latest judged sessions that count, oldest first."""
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        """Return the vectors of memories by id; leave out those without one."""
-
-    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the texts of memories by id; leave out those that are gone."""
-
-    def close(self) -> None:
-        """Close the store."""
 
 
 def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
@@ -54,7 +28,7 @@ def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
 def open_reader(place: Place) -> TaughtReader:
     """Open the store of a place for training and scoring."""
     if place.file is not None:
-        from meritory.store.sqlite.training_reader import StoreReader
+        from meritory.store.sqlite.engine import StoreReader
 
         return StoreReader(place.file)
     from meritory.store.postgres.store import PostgresStore

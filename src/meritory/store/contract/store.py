@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
-from meritory.domain.session import ModelRows
 from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
     Gathered,
@@ -40,8 +39,6 @@ class Store(SqlStore, ABC):
     """A store of memories."""
 
     place: Place
-    # None if the models are files next to the store.
-    models: ModelRows | None
 
     @abstractmethod
     def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
@@ -126,7 +123,3 @@ class Store(SqlStore, ABC):
     @abstractmethod
     def advice(self) -> list[str]:
         """Return recommendations for the operator."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Finish running work and release the files; safe to call twice."""

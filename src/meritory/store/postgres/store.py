@@ -5,20 +5,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
-from meritory.domain.session import ModelRows
 from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
     Gathered,
@@ -124,13 +120,14 @@ class PostgresStore(Store):
     """The storage contract on one PostgreSQL database."""
 
     _engine: PostgresEngine
+    _stored_vectors = staticmethod(stored_vectors)
 
     def __init__(self, url: str, pool_size: int = CONNECTION_LIMIT) -> None:
         super().__init__()
         self.place = Place(url=url)
         self._engine = PostgresEngine(url, pool_size)
         self._listener = Listener(url)
-        self.models: ModelRows | None = ModelTable(self._engine)
+        self.models = ModelTable(self._engine)
         self._stemmer = Stemmer()
         self._views = Views()
 
@@ -175,22 +172,6 @@ class PostgresStore(Store):
         with self._engine.read(scope.user) as connection, self._views.traits(scope.user) as known:
             scopes = visible_scopes(connection, scope)
             return known.of(connection, rows, scopes, now)
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        with self._engine.read(user) as connection:
-            return stored_vectors(connection, user, embedder, memory_ids)
-
-    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the texts of memories by id; leave out those that are gone."""
-        with self._engine.read(user) as connection:
-            found = connection.execute(
-                """SELECT id, content FROM memories WHERE user = :user
-                    AND id IN (SELECT value FROM json_each(:ids))""",
-                {"user": user, "ids": as_json(memory_ids)},
-            )
-            return dict(found.fetchall())
 
     # -- all tenants ----------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -20,6 +21,7 @@ from meritory.domain.predictor import (
     TaughtSession,
     TrainingRun,
 )
+from meritory.domain.session import ModelRows
 from meritory.domain.world import moment_text
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
 from meritory.store.sql.mapper import (
@@ -67,6 +69,21 @@ _WINNERS = {
     "baseline": "c.predictor_won < 0.5",
     "tie": "c.predictor_won = 0.5",
 }
+
+
+def stored_vectors(
+    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the vectors of memories by id; leave out those without one."""
+    rows = connection.execute(
+        """SELECT m.id, v.vector FROM memories m
+            JOIN memory_vectors v ON v.row = m.row
+            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
+                AND length(v.vector) = 4 * e.dimension
+            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
+        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+    )
+    return {memory_id: np.frombuffer(vector, np.float32) for memory_id, vector in rows}
 
 
 class SqlPredictorReads(SqlReader):
@@ -172,7 +189,7 @@ class SqlPredictorReads(SqlReader):
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
         """Return the latest judged sessions that count, oldest first."""
         with self._reading(user) as connection:
-            return taught_sessions(connection, user, feature_version, limit)
+            return _taught_sessions(connection, user, feature_version, limit)
 
     def calibration(self, user: str, limit: int) -> list[Rated]:
         """Return the calibration sample with the ratings of people, latest first."""
@@ -252,10 +269,39 @@ class SqlPredictorWrites(SqlPredictorReads):
             )
 
 
-def taught_sessions(
+class TaughtReader(SqlPredictorReads):
+    """The reads of the processes that train and score."""
+
+    # None if the models are files next to the store.
+    models: ModelRows | None = None
+    # PostgreSQL sends vectors in another form.
+    _stored_vectors = staticmethod(stored_vectors)
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the vectors of memories in any state, by id; leave out those without one."""
+        with self._reading(user) as connection:
+            return self._stored_vectors(connection, user, embedder, memory_ids)
+
+    def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
+        """Return the texts of memories by id; leave out those that are gone."""
+        rows = self._all(
+            user,
+            """SELECT id, content FROM memories WHERE user = :user
+                AND id IN (SELECT value FROM json_each(:ids))""",
+            {"user": user, "ids": as_json(memory_ids)},
+        )
+        return dict(rows)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish running work and release the files; safe to call twice."""
+
+
+def _taught_sessions(
     connection: SqlConnection, user: str, feature_version: int, limit: int
 ) -> list[TaughtSession]:
-    """Return the latest judged sessions that count, oldest first."""
     names = {"user": user, "version": feature_version, "limit": limit}
     taught = []
     for session, key, started_at, project, context, embedder, vector, is_canary in reversed(
@@ -286,18 +332,3 @@ def taught_sessions(
             )
         )
     return taught
-
-
-def stored_vectors(
-    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
-) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of memories by id; leave out those without one."""
-    rows = connection.execute(
-        """SELECT m.id, v.vector FROM memories m
-            JOIN memory_vectors v ON v.row = m.row
-            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
-                AND length(v.vector) = 4 * e.dimension
-            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
-        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
-    )
-    return {memory_id: np.frombuffer(vector, np.float32) for memory_id, vector in rows}

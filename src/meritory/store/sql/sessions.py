@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
@@ -41,7 +38,6 @@ from meritory.store.sql.mapper import (
     SqlReader,
     moment,
 )
-from meritory.store.sql.predictor import stored_vectors
 
 EVENT_LIMIT = 50_000
 _EVENTS_PER_TIMELINE = 2_000
@@ -486,13 +482,6 @@ class SqlSessionReads(SqlOneSession):
             history = self._histories.setdefault(scope.user, UsageHistory(scope.user))
             past = history.caught_up(connection, embedder)
             return past, history.project_number(scope.project)
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        """Return the vectors of memories in any state, by id; leave out those without one."""
-        with self._reading(user) as connection:
-            return stored_vectors(connection, user, embedder, memory_ids)
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
         """Return the evidence of the latest labelled sessions by memory, oldest first."""

@@ -24,7 +24,7 @@ from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
 from meritory.store.sql.memories import SqlMemoryReads
 from meritory.store.sql.memory_writes import SqlMemoryWrites
-from meritory.store.sql.predictor import SqlPredictorReads, SqlPredictorWrites
+from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
 from meritory.store.sql.rules import SqlRuleReads, SqlRuleWrites
 from meritory.store.sql.sessions import SqlSessionReads, SqlSessionWrites
@@ -103,7 +103,7 @@ class SqlStore(
     SqlMemoryReads,
     SqlDashboardReads,
     SqlSessionReads,
-    SqlPredictorReads,
+    TaughtReader,
     SqlFeedbackReads,
     SqlRuleReads,
     SqlQualityReads,

@@ -25,6 +25,7 @@ from meritory.domain.errors import (
     StorageError,
     translate_system,
 )
+from meritory.store.sql.predictor import TaughtReader
 from meritory.store.sqlite import purge
 from meritory.store.sqlite.schema import MIGRATIONS
 
@@ -416,3 +417,24 @@ class SqliteEngine:
             while True:
                 self._readers.pop().close()
         self._writer.close()
+
+
+class StoreReader(TaughtReader):
+    """A store file opened read-only, for the processes that train and score."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with translated(path):
+            self._connection = connect(path, write=False)
+            self._connection.execute("PRAGMA query_only = ON")
+            # Small: the readers cache what they need.
+            self._connection.execute("PRAGMA cache_size = -2048")
+
+    @contextlib.contextmanager
+    def _reading(self, user: str | None) -> Iterator[sqlite3.Connection]:
+        with translated(self._path):
+            yield self._connection
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()

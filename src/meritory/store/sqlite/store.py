@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
-from meritory.domain.session import ModelRows
 from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
     Gathered,
@@ -49,7 +48,6 @@ class SqliteStore(Store):
     """The storage contract on one SQLite file."""
 
     _engine: SqliteEngine
-    models: ModelRows | None = None
 
     def __init__(self, path: Path) -> None:
         super().__init__()
