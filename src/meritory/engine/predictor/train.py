@@ -29,7 +29,7 @@ from meritory.rank import labels
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
 
 if TYPE_CHECKING:
-    from meritory.store.opening import TaughtReader
+    from meritory.store.sql.predictor import TaughtReader
 
 # More sessions than these tell nothing new about a user, and cost time (decision 14).
 TRAIN_SESSIONS = 1_000
