@@ -16,8 +16,8 @@ from meritory.domain.place import Place
 from meritory.domain.rule import ActionReport
 from meritory.settings import Settings, home_folder, load_settings
 from meritory.settings.model import BY_NAME
+from meritory.store import open_store
 from meritory.store.contract.store import Store
-from meritory.store.opening import open_store
 from meritory.store.sql.rules import ACTION_REPORTS
 from meritory.store.sql.store import SqlStore
 

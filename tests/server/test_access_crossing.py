@@ -34,8 +34,8 @@ from meritory.server import serve as serving
 from meritory.server.auth import Grant
 from meritory.server.connection import Listeners
 from meritory.settings import load_settings
+from meritory.store import open_store
 from meritory.store.contract.store import Store
-from meritory.store.opening import open_store
 
 TRIES = 1_000
 # What only tenant A says: no try sends any of it.

@@ -18,7 +18,7 @@ from meritory.domain.place import Place
 from meritory.model.checkpoint import read
 from meritory.ports.scorer import base_weights
 from meritory.settings import load_settings
-from meritory.store.opening import open_store
+from meritory.store import open_store
 from postgres_kit import Server
 
 LOGIN = "meritory_plain_login"

@@ -33,8 +33,8 @@ from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.ports.trainer_process import SpawnedTrainer
 from meritory.settings import Settings, home_folder, load_settings, prepare_home
 from meritory.settings.home import COPIED_MODELS_NAME, TELEMETRY_NAME
+from meritory.store import open_store
 from meritory.store.contract.store import Store
-from meritory.store.opening import open_store
 
 if TYPE_CHECKING:
     from meritory.engine.jobs.runner import Background

@@ -402,7 +402,7 @@ _SHORT_CHARS = 12
 _REFUSALS = RecordView(
     Field("id", "id", show=lambda name: name[:_SHORT_CHARS], style="cyan"),
     Field("at", "age", show=age, style="dim"),
-    "scope.agent scope.project session_key",
+    "agent project session_key",
     Field("kind", "kind"),
     Field("content", "text", wraps=True),
     "provenance origin confidence turn quote",

@@ -20,7 +20,7 @@ from meritory.ports.sidecar import LineReader
 from meritory.ports.trainer_process import TrainOrder, decode, encode
 from meritory.sidecar.requests import PROCESS_ENDED, RpcServer
 from meritory.sidecar.service import SLOW, Library, Service, ServiceSetup
-from meritory.store.opening import open_reader
+from meritory.store import open_reader
 
 # Some hundred candidates with long vectors, written as text, take about five.
 LINE_LIMIT_BYTES = 16 << 20

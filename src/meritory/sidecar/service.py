@@ -233,7 +233,7 @@ class Library:
         with self._opening:
             if self._reader is None:
                 # Here, because the default scorer never needs it on a file.
-                from meritory.store.opening import open_reader
+                from meritory.store import open_reader
 
                 self._reader = open_reader(self._store)
             return self._reader

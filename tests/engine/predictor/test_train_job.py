@@ -53,7 +53,7 @@ from meritory.ports.trainer_process import (
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.influence import HistoryProof
 from meritory.rank.labels import HARM_WEIGHT
-from meritory.store.opening import open_reader
+from meritory.store import open_reader
 from places import Places
 
 CONTEXT = "which item weighs most, in stone?"

@@ -15,8 +15,8 @@ from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate import MigrationRequest, verify
 from meritory.settings import load_settings
+from meritory.store import open_store
 from meritory.store.migrate.endpoint import COMMON, DERIVED, GIVEN, TABLES
-from meritory.store.opening import open_store
 from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
 from migrate_kit import all_rows, lived_in, made, moved, raw_rows, side, silent

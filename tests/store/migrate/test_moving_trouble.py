@@ -20,8 +20,8 @@ from meritory.domain.job import Lease
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate import MigrationRequest, move, preview, verify
+from meritory.store import open_store
 from meritory.store.migrate.endpoint import EndpointWriter
-from meritory.store.opening import open_store
 from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
 from migrate_kit import all_rows, made, moved, raw_rows, side

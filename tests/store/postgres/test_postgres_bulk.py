@@ -25,9 +25,9 @@ from contract.builders import (
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Scope, Source
 from meritory.domain.place import Place
+from meritory.store import open_store
 from meritory.store.contract.memories import Indexed, MemoryChange
 from meritory.store.contract.store import Store, Transaction
-from meritory.store.opening import open_store
 from meritory.store.postgres.schema import TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
 from migrate_kit import all_rows

@@ -15,7 +15,7 @@ from meritory.domain.errors import Busy
 from meritory.domain.place import Place
 from meritory.domain.policy import EmbedderSpec
 from meritory.engine.observe.health import HealthCheck, HealthFacts, examine
-from meritory.store.opening import open_store
+from meritory.store import open_store
 from postgres_kit import Server, address_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

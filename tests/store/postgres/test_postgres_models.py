@@ -15,7 +15,7 @@ from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.ranker import KIND, Ranker
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.store.opening import open_store
+from meritory.store import open_store
 from postgres_kit import Server
 
 

@@ -20,8 +20,8 @@ from meritory.engine.predictor.state import decoded, soundness
 from meritory.model.checkpoint import models_beside
 from meritory.ports.embedder import STATIC_NAME, Embedder, open_embedder
 from meritory.ports.scorer import ModelFolders, base_weights
+from meritory.store import open_store
 from meritory.store.contract.store import Store
-from meritory.store.opening import open_store
 from meritory.store.sqlite.engine import schema_of, side_files, sqlite_features
 
 Status = Literal["ok", "warn", "fail"]
