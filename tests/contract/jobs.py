@@ -378,6 +378,8 @@ class Jobs:
         lease = Lease("me", due_at, LEASE_LENGTH_MAX)
         assert store.write(None, lambda t: t.take_job(lease, (KIND,))) is not None
         assert take(store, due_at) is None
+        put(store, "b", at=NOW)
         for length in (timedelta(0), -MINUTE, LEASE_LENGTH_MAX + MINUTE):
+            wrong = Lease("me", NOW, length)
             with pytest.raises(InputError, match="lease"):
-                Lease("me", NOW, length)
+                store.write(None, lambda t, lease=wrong: t.take_job(lease, (KIND,)))

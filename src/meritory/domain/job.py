@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-from meritory.domain.errors import InputError
-
 JobState = Literal["queued", "running", "done", "parked"]
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 
@@ -52,12 +50,3 @@ class Lease:
     holder: str
     now: datetime
     length: timedelta
-
-    def __post_init__(self) -> None:
-        if not timedelta(0) < self.length <= LEASE_LENGTH_MAX:
-            raise InputError(f"a lease lasts up to {LEASE_LENGTH_MAX}, not {self.length}")
-
-    @property
-    def until(self) -> datetime:
-        """Return when other workers may take the job."""
-        return self.now + self.length

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from meritory.domain.errors import Conflict, Corrupt, NotFound
+from meritory.domain.errors import Conflict, Corrupt, InputError, NotFound
 from meritory.domain.job import (
     JOB_STATES,
     LEASE_LENGTH_MAX,
@@ -181,7 +181,9 @@ class SqlJobWrites(SqlReader):
         return self._leased(jobs[0], lease) if jobs else None
 
     def _leased(self, job: Job, lease: Lease) -> Job:
-        held = {"lease": lease.holder, "leased_until": lease.until}
+        if not timedelta(0) < lease.length <= LEASE_LENGTH_MAX:
+            raise InputError(f"a lease lasts up to {LEASE_LENGTH_MAX}, not {lease.length}")
+        held = {"lease": lease.holder, "leased_until": lease.now + lease.length}
         return self._keep(job, state="running", attempt_count=job.attempt_count + 1, **held)
 
     def pass_stage(self, job: Job, stage: str, until: datetime) -> Job:
