@@ -40,7 +40,7 @@ def test_connect_asks_once_on_a_terminal(
 
     connect = ("connect", "claude-code")
     asks = "Keep telemetry: numbers only"
-    # Not without a terminal, and not where nobody wants questions.
+    # No question without a terminal, or with an option that forbids questions.
     assert asks not in run(*connect, stdin="y\n").err
     monkeypatch.setattr("meritory.cli.connect.is_terminal", lambda stream: True)
     for flag in ("--yes", "--dry-run", "--json"):

@@ -1,4 +1,4 @@
-"""Telemetry over HTTP: the first start is noted, no agent is told to ask, an answer holds."""
+"""Telemetry over HTTP: the first start is noted, no agent is asked, an answer holds."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class QueryParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def plus(cls, **params: Any) -> type[Self]:
         """Return these parameters and others, each with its type or a pair of type and default."""
         fields = [(name, *(p if isinstance(p, tuple) else (p,))) for name, p in params.items()]
-        # The schemas of routes are told apart by name.
+        # OpenAPI tells schemas apart by their names, so each needs its own.
         name = f"{cls.__name__}{next(_QUERY_NUMBERS)}"
         return cast("type[Self]", msgspec.defstruct(name, fields, bases=(cls,), kw_only=True))
 
