@@ -41,7 +41,7 @@ def test_every_feature_is_there_in_its_order_with_a_meaning() -> None:
     count = len(FEATURES)
     assert f"one row of {count} numbers per candidate" in INSIDE
     assert f"the sum of its {count} features" in INSIDE
-    assert f"features of {count} that told the most" in GUIDE
+    assert f" of {count} features with the largest effect" in GUIDE
 
 
 def test_every_gate_is_there_with_its_limit() -> None:
