@@ -24,8 +24,7 @@ from bench.plain import TextIndex
 from bench.texts import memories, questions, sentences
 from meritory import Memory
 from meritory.domain.policy import EmbedderSpec
-from meritory.engine.transfer.formats import recognise
-from meritory.engine.transfer.import_ import ImportOptions, import_found
+from meritory.engine.transfer.import_ import ImportOptions, import_found, recognise
 from meritory.ports.embedder import open_embedder
 
 SMALL, LARGE = 4_000, 100_000

@@ -18,7 +18,7 @@ import pytest
 from learning_kit import Clock, change, lived, noted, shelved, state
 from meritory.api.memory import Memory
 from meritory.domain.world import SeededWorld
-from meritory.engine.observe.timeline import timeline
+from meritory.engine.observe.observer import timeline
 from meritory.engine.predictor.admin import run_training, train_now
 from meritory.model.attention import Attention
 from meritory.model.base import RankingQuery, TrainingExample

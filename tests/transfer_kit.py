@@ -7,8 +7,7 @@ from pathlib import Path
 
 from meritory.domain.memory import OnSimilar, Scope
 from meritory.engine.services import Services
-from meritory.engine.transfer.formats import recognise
-from meritory.engine.transfer.import_ import ImportOptions, ImportReport, import_found
+from meritory.engine.transfer.import_ import ImportOptions, ImportReport, import_found, recognise
 
 
 def import_file(

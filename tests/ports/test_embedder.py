@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,11 @@ from meritory.domain.errors import BadReply, InputError, PortError
 from meritory.domain.policy import EmbedderSpec
 from meritory.ports import embedder as ports_embedder
 from meritory.ports.embedder import (
+    BatchEmbedder,
     Embedder,
     StaticEmbedder,
+    Vectors,
     checked,
-    embed_in_batches,
     identity,
     open_embedder,
 )
@@ -120,11 +122,14 @@ def test_every_finite_table_becomes_unit_or_zero_rows(raw: np.ndarray) -> None:
 def test_lists_are_split_and_joined_in_order() -> None:
     seen: list[int] = []
 
-    def embed(texts: list[str]) -> np.ndarray:
-        seen.append(len(texts))
-        return np.array([[float(text)] for text in texts], np.float32)
+    class Numbers(BatchEmbedder):
+        max_batch = 3
 
-    rows = embed_in_batches([str(n) for n in range(7)], 3, embed)  # type: ignore[arg-type]
+        def _embed_batch(self, texts: Sequence[str]) -> Vectors:
+            seen.append(len(texts))
+            return np.array([[float(text)] for text in texts], np.float32)
+
+    rows = Numbers(EmbedderSpec(), "numbers").embed_documents([str(n) for n in range(7)])
     assert seen == [3, 3, 1]
     assert rows[:, 0].tolist() == list(range(7))
 

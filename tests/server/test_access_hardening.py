@@ -10,6 +10,7 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from access_kit import holder, id_of, make_token
@@ -32,8 +33,8 @@ from meritory.server.token_cache import Tokens
 HOUR = timedelta(hours=1)
 
 
-def wanted(**fields: object) -> access.Wanted:
-    return access.Wanted("laptop", "admin", Scope("ada"), **fields)  # type: ignore[arg-type]
+def wanted(**fields: object) -> dict[str, Any]:
+    return {"name": "laptop", "role": "admin", "scope": Scope("ada"), **fields}
 
 
 # -- tokens that make tokens --------------------------------------------------------------------
@@ -63,14 +64,14 @@ def test_a_token_that_was_revoked_a_moment_ago_makes_none(daemon: Served) -> Non
 
 def test_a_maker_must_open_and_is_named_in_the_timeline(memory: Memory) -> None:
     services = memory.services
-    maker = access.create(services, wanted(life=HOUR)).token
-    made = access.create(services, wanted(maker=maker.id))
+    maker = access.create(services, **wanted(life=HOUR)).token
+    made = access.create(services, **wanted(maker=maker.id))
     assert made.token.expires_at == maker.expires_at
     (line,) = services.store.events("ada", request_id=made.token.id)
     assert line.details["by"] == maker.id
     access.revoke(services, maker)
     with pytest.raises(Conflict, match="has expired or is revoked"):
-        access.create(services, wanted(maker=maker.id))
+        access.create(services, **wanted(maker=maker.id))
     with pytest.raises(Conflict, match="has expired or is revoked"):
         access.rotate(services, made.token, timedelta(0), maker=maker.id)
     assert made.text not in repr(made)
@@ -81,9 +82,9 @@ def test_rows_of_tokens_do_not_grow_without_end(
 ) -> None:
     monkeypatch.setattr(access, "MADE_LIMIT_PER_DAY", 2)
     for _ in range(2):
-        access.revoke(memory.services, access.create(memory.services, wanted()).token)
+        access.revoke(memory.services, access.create(memory.services, **wanted()).token)
     with pytest.raises(Conflict, match="within a day"):
-        access.create(memory.services, wanted())
+        access.create(memory.services, **wanted())
 
 
 def test_a_narrow_token_does_not_learn_what_else_there_is(daemon: Served) -> None:
@@ -194,7 +195,7 @@ def test_whoever_keeps_a_daemon_busy_keeps_no_other_tenant_out(serve: Serve) -> 
 def test_who_was_let_in_is_looked_up_again_while_others_guess(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     claim = access.read_claim(made.text.encode())
     assert claim is not None
     guess = access.TokenClaim("ada", "aaaaaaaa", bytes(32))

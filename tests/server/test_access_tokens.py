@@ -9,6 +9,7 @@ import json
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from access_kit import Holder, holder, id_of, make_token
@@ -31,8 +32,8 @@ from meritory.text.secrets import find_secrets, redact
 WEEK = timedelta(days=7)
 
 
-def wanted(role: str = "write", user: str = "ada", life: timedelta | None = None) -> access.Wanted:
-    return access.Wanted("laptop", role, Scope(user), life)
+def wanted(role: str = "write", user: str = "ada", life: timedelta | None = None) -> dict[str, Any]:
+    return {"name": "laptop", "role": role, "scope": Scope(user), "life": life}
 
 
 # -- the text -----------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ def test_what_is_no_token_claims_nothing(text: bytes) -> None:
 
 
 def test_every_minted_token_is_a_secret_of_256_bits_and_kept_as_a_hash(memory: Memory) -> None:
-    made = [access.create(memory.services, wanted()) for _ in range(50)]
+    made = [access.create(memory.services, **wanted()) for _ in range(50)]
     secrets = {one.text.split("_")[3] for one in made}
     assert len(secrets) == 50
     assert all(len(bytes.fromhex(secret)) == 32 for secret in secrets)
@@ -87,7 +88,7 @@ def test_every_minted_token_is_a_secret_of_256_bits_and_kept_as_a_hash(memory: M
 
 
 def test_a_claim_holds_only_with_the_right_secret_in_its_time(memory: Memory) -> None:
-    made = access.create(memory.services, wanted(life=WEEK))
+    made = access.create(memory.services, **wanted(life=WEEK))
     claim = access.read_claim(made.text.encode())
     now, token = memory.services.world.now(), made.token
     assert claim is not None
@@ -101,7 +102,7 @@ def test_a_claim_holds_only_with_the_right_secret_in_its_time(memory: Memory) ->
 
 def test_a_rotated_token_opens_for_its_grace_and_no_longer(memory: Memory) -> None:
     services = memory.services
-    old = access.create(services, wanted(life=WEEK))
+    old = access.create(services, **wanted(life=WEEK))
     new = access.rotate(services, old.token, timedelta(minutes=10))
     kept = services.store.access_token("ada", old.token.id)
     assert kept is not None
@@ -122,7 +123,7 @@ def test_a_rotated_token_opens_for_its_grace_and_no_longer(memory: Memory) -> No
 
 def test_a_grace_prolongs_nothing(memory: Memory) -> None:
     services = memory.services
-    old = access.create(services, wanted(life=timedelta(minutes=1)))
+    old = access.create(services, **wanted(life=timedelta(minutes=1)))
     access.rotate(services, old.token, timedelta(minutes=10))
     kept = services.store.access_token("ada", old.token.id)
     assert kept is not None
@@ -131,22 +132,22 @@ def test_a_grace_prolongs_nothing(memory: Memory) -> None:
 
 def test_a_token_prolongs_no_other_however_long_it_lives_itself(memory: Memory) -> None:
     services = memory.services
-    maker, old = access.create(services, wanted()), access.create(services, wanted(life=WEEK))
+    maker, old = access.create(services, **wanted()), access.create(services, **wanted(life=WEEK))
     made = access.rotate(services, old.token, timedelta(0), maker=maker.token.id)
     assert made.token.expires_at == old.token.expires_at
 
 
 def test_what_is_wrong_with_a_token_is_said(memory: Memory) -> None:
     for bad in (
-        access.Wanted("", "read", Scope("ada")),
-        access.Wanted("x", "root", Scope("ada")),
-        access.Wanted("x", "read", Scope("")),
-        access.Wanted("x", "read", Scope("ada", "a\nb")),
-        access.Wanted("x", "read", Scope("ada"), timedelta(0)),
-        access.Wanted("x", "read", Scope("ada"), timedelta(days=9_999)),
+        ("", "read", Scope("ada"), None),
+        ("x", "root", Scope("ada"), None),
+        ("x", "read", Scope(""), None),
+        ("x", "read", Scope("ada", "a\nb"), None),
+        ("x", "read", Scope("ada"), timedelta(0)),
+        ("x", "read", Scope("ada"), timedelta(days=9_999)),
     ):
         with pytest.raises(InputError):
-            access.create(memory.services, bad)
+            access.create(memory.services, *bad)
     assert list(memory.services.store.access_tokens("ada")) == []
 
 
@@ -154,13 +155,13 @@ def test_a_user_has_so_many_tokens_and_no_more(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "TOKENS_LIMIT_COUNT", 2)
-    first = access.create(memory.services, wanted())
-    access.create(memory.services, wanted())
+    first = access.create(memory.services, **wanted())
+    access.create(memory.services, **wanted())
     with pytest.raises(Conflict, match="already has 2 tokens"):
-        access.create(memory.services, wanted())
-    access.create(memory.services, wanted(user="bob"))
+        access.create(memory.services, **wanted())
+    access.create(memory.services, **wanted(user="bob"))
     access.revoke(memory.services, first.token)
-    access.create(memory.services, wanted())
+    access.create(memory.services, **wanted())
 
 
 # -- at the door --------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def test_a_token_is_looked_up_once_a_second_and_its_use_noted_once_a_minute(
     memory: Memory,
 ) -> None:
     assert FRESH_MS < 1_000
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     tokens = Tokens(memory.services)
     looked: list[str] = []
     store = memory.services.store
@@ -203,7 +204,7 @@ def test_a_token_is_looked_up_once_a_second_and_its_use_noted_once_a_minute(
 
 
 def test_a_busy_token_is_written_down_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     tokens = Tokens(memory.services)
     store, written = memory.services.store, itertools.count()
     plain = store.write
@@ -215,7 +216,7 @@ def test_a_busy_token_is_written_down_once(memory: Memory, monkeypatch: pytest.M
 
 def test_a_token_that_was_kept_ends_when_it_ends(memory: Memory) -> None:
     """The clock of this memory goes on by a second whenever somebody looks."""
-    made = access.create(memory.services, wanted(life=timedelta(seconds=10)))
+    made = access.create(memory.services, **wanted(life=timedelta(seconds=10)))
     tokens = Tokens(memory.services)
     first, *_, last = redeemed(tokens, made.text, 20)
     tokens.close()
@@ -227,7 +228,7 @@ def test_what_was_looked_up_is_as_old_as_the_question(
 ) -> None:
     """Whatever a slow store answers may have been revoked while it was on its way."""
     monkeypatch.setattr(door, "FRESH_MS", 50.0)
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     tokens = Tokens(memory.services)
     looked: list[str] = []
     store = memory.services.store
@@ -249,7 +250,7 @@ def test_who_is_let_in_no_more_is_nobody_special(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "FRESH_MS", 0.0)
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     tokens = Tokens(memory.services)
     assert redeemed(tokens, made.text) == [made.token]
     access.revoke(memory.services, made.token)
@@ -264,7 +265,7 @@ def test_a_lookup_that_is_over_counts_no_more(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "LOOKUP_LIMIT_COUNT", 1)
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     tokens = Tokens(memory.services)
     assert redeemed(tokens, made.text[:-1] + "x", 5) == [None] * 5
     assert redeemed(tokens, made.text) == [made.token]
@@ -273,7 +274,7 @@ def test_a_lookup_that_is_over_counts_no_more(
 
 def test_a_token_is_revoked_once(memory: Memory) -> None:
     services = memory.services
-    made = access.create(services, wanted())
+    made = access.create(services, **wanted())
     first = access.revoke(services, made.token)
     assert access.revoke(services, made.token) == first
     assert services.store.access_token("ada", made.token.id) == first
@@ -282,7 +283,7 @@ def test_a_token_is_revoked_once(memory: Memory) -> None:
 
 
 def test_a_store_that_is_away_lets_nobody_in(memory: Memory) -> None:
-    made = access.create(memory.services, wanted())
+    made = access.create(memory.services, **wanted())
     tokens = Tokens(memory.services)
     memory.close()
     for text in (made.text, made.text[:-1] + "0"):
@@ -296,7 +297,7 @@ def test_lookups_are_bounded(memory: Memory, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(door, "LOOKUP_LIMIT_COUNT", 0)
     tokens = Tokens(memory.services)
     with pytest.raises(Overloaded):
-        redeemed(tokens, access.create(memory.services, wanted()).text)
+        redeemed(tokens, access.create(memory.services, **wanted()).text)
     tokens.close()
 
 

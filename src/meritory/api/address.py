@@ -22,8 +22,6 @@ from meritory.settings.home import (
 
 _HINT = "write http://127.0.0.1:PORT or unix:///path/to/meritory.sock; `meritory status` shows both"
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
-# Arguments that only an engine in this process can use.
-_EMBEDDED_ONLY = ("path", "settings", "clock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,8 @@ class Address:
 
 def choose_daemon(given: Mapping[str, Any]) -> Address | None:
     """Return the daemon that the arguments of `Memory` name; None for an engine in this process."""
-    own = [name for name in _EMBEDDED_ONLY if given.get(name) is not None]
+    # Only an engine in this process can use these.
+    own = [name for name in ("path", "settings", "clock") if given.get(name) is not None]
     url, token = given.get("url"), given.get("token")
     environ_url = os.environ.get(URL_VARIABLE, "").strip()
     if url is not None:

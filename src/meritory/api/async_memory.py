@@ -7,10 +7,10 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from meritory.api.memory import Memory
-from meritory.api.session import Session
+from meritory.api.session import RunningSession, Session
 
 if TYPE_CHECKING:
-    from meritory.engine.sessions.packing import ShownMemory
+    from meritory.engine.sessions.packing import Served
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,47 +90,20 @@ class AsyncMemory:
         await self.close()
 
 
-class AsyncSession:
+class AsyncSession(RunningSession):
     """A running session whose methods do not block; leaving the block ends it."""
 
     def __init__(self, session: Session) -> None:
         self._sync = session
+
+    def _state(self) -> Served:
+        return self._sync._state()
 
     prompt = _on_thread(Session.prompt)
     reply = _on_thread(Session.reply)
     rate = _on_thread(Session.rate)
     compact = _on_thread(Session.compact)
     end = _on_thread(Session.end)
-
-    @property
-    def key(self) -> str:
-        """The session's name."""
-        return self._sync.key
-
-    @property
-    def inject(self) -> str:
-        """The text that opens the session."""
-        return self._sync.inject
-
-    @property
-    def injection(self) -> str | None:
-        """The code that ratings of the opening text must name."""
-        return self._sync.injection
-
-    @property
-    def memories(self) -> list[ShownMemory]:
-        """The memories shown so far."""
-        return self._sync.memories
-
-    @property
-    def ranking(self) -> list[str]:
-        """Ids of all candidates in final order."""
-        return self._sync.ranking
-
-    @property
-    def status_line(self) -> str:
-        """The progress of learning, in one line."""
-        return self._sync.status_line
 
     async def __aenter__(self) -> Self:
         return self

@@ -39,7 +39,6 @@ HEALTH_TIMEOUT_MS = 1_000
 START_WAIT_MS = 10_000
 # Longer than a daemon waits for requests and then for a job before it ends.
 STOP_WAIT_MS = 15_000
-_START_NAME = "daemon.start"
 _ERROR_NAME = "daemon.err"
 _ERROR_LIMIT_BYTES = 4_096
 _PAUSE_S = 0.02
@@ -47,9 +46,6 @@ _REPLY_LIMIT_BYTES = 64 * 1024 * 1024
 # A kept connection is dropped before the daemon closes it.
 _IDLE_LIMIT_S = 4.0
 _RETRY_PAUSE_S = 0.05
-# The daemon has done nothing yet, so that any request can be repeated.
-_RETRY_STATUSES = (429, 503)
-_RETRY_CODES = ("too_many", "overloaded")
 _DOWN_HINT = "`meritory up --background` starts it"
 # Statuses of requests that are wrong in any state of the daemon.
 _WRONG_USE = (400, 413, 415, 422, 431)
@@ -216,7 +212,8 @@ class DaemonLink:
                 error = refusal(status, json.loads(raw))
             except ValueError:
                 raise BadReply(f"the daemon's reply ({status}) cannot be read") from None
-            can_retry = status in _RETRY_STATUSES and error.code in _RETRY_CODES
+            # Then the daemon has done nothing yet, so any request can be repeated.
+            can_retry = (status, error.code) in ((429, "too_many"), (503, "overloaded"))
             if not can_retry or time.monotonic() + _RETRY_PAUSE_S > deadline:
                 raise error
             time.sleep(_RETRY_PAUSE_S)
@@ -415,7 +412,7 @@ def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()
     prepare_home(home)
     deadline = time.monotonic() + wait_ms / 1000
     child: int | None = None
-    handle = os.open(home / _START_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    handle = os.open(home / "daemon.start", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         while (daemon := find(home)) is None:
             if time.monotonic() > deadline:

@@ -251,7 +251,7 @@ class Memory:
     def get(self, memory_id: str) -> MemoryRecord:
         """Return the memory with this id, or the only one whose id starts with it."""
         within = None if self.backend.everywhere else self.scope
-        return self.services.store.get(self.scope.user, _text("an id", memory_id), within)
+        return self.services.store.get(self.scope.user, require_text("an id", memory_id), within)
 
     @verb
     def page(
@@ -301,7 +301,7 @@ class Memory:
         """Return the aspects, constraints and dependencies of an entity."""
         from meritory.text.entities import entity_key, parse_about
 
-        named = parse_about(_text("an entity", entity)).entity
+        named = parse_about(require_text("an entity", entity)).entity
         return self.services.store.describe(self.scope, entity_key(named.kind, named.name))
 
     @verb
@@ -309,14 +309,14 @@ class Memory:
         """Return ids of memories about the entities of a context and their dependencies."""
         from meritory.engine.memories import recall
 
-        return recall.traversal(self.services, self.scope, _text("a context", context))
+        return recall.traversal(self.services, self.scope, require_text("a context", context))
 
     @verb
     def required(self, context: str = "") -> list[str]:
         """Return ids of memories that must be shown: pins, and constraints of a context."""
         from meritory.engine.memories import recall
 
-        return recall.required(self.services, self.scope, _text("a context", context))
+        return recall.required(self.services, self.scope, require_text("a context", context))
 
     # -- sessions and learning ------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Memory:
         texts = {"a context": context, "a harness": harness, "a working directory": cwd}
         for what, text in texts.items():
             if text is not None:
-                _text(what, text)
+                require_text(what, text)
         return self.backend.start(StartRequest(name, scope, context, harness, cwd))
 
     @verb
@@ -391,7 +391,7 @@ class Memory:
         from meritory.engine.feedback import capture, reading
 
         report = reading.FeedbackReport(signal, fields)
-        return capture.complete(self.services, self.scope, _text("an id", event_id), report)
+        return capture.complete(self.services, self.scope, require_text("an id", event_id), report)
 
     @verb
     def feedback_events(
@@ -436,7 +436,7 @@ class Memory:
     @verb
     def feedback_event(self, event_id: str) -> FeedbackEvent:
         """Return the report with this id, or the only one whose id starts with it."""
-        return self.services.store.feedback_event(self.scope.user, _text("an id", event_id))
+        return self.services.store.feedback_event(self.scope.user, require_text("an id", event_id))
 
     @verb
     def feedback_summary(self) -> Summary:
@@ -510,7 +510,8 @@ def _limit(limit: object, most: int = LISTING_LIMIT_MAX) -> int:
     raise InputError(f"limit must be a whole number from 1 to {most}, not {limit!r}")
 
 
-def _text(what: str, text: object) -> str:
+def require_text(what: str, text: object) -> str:
+    """Return a value that must be text, or raise an error that says what it is."""
     if isinstance(text, str):
         return text
     raise InputError(f"{what} must be text, not {type(text).__name__}")

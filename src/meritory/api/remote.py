@@ -19,7 +19,7 @@ import msgspec
 from meritory.api.address import Address
 from meritory.api.client import LONG_TIMEOUT_MS, REQUEST_TIMEOUT_MS, DaemonLink, refusal
 from meritory.api.embedded import checked_scope
-from meritory.api.memory import LISTING_LIMIT_MAX, Progress
+from meritory.api.memory import LISTING_LIMIT_MAX, Progress, require_text
 from meritory.api.session import Session
 from meritory.domain.codec import Greeting, WrittenReply, source_to_dict
 from meritory.domain.errors import BadReply, InputError, MeritoryError, TooLarge
@@ -258,12 +258,10 @@ class RemoteSession(Session):
     _backend: RemoteBackend
 
     def _ask(self, verb: str, kind: type[T], **arguments: Any) -> T:
-        return self._backend.ask(f"session/{verb}", kind, {"key": self._key, **arguments})
+        return self._backend.ask(f"session/{verb}", kind, {"key": self.key, **arguments})
 
     def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
-        if not isinstance(text, str):
-            raise InputError(f"a prompt must be text, not {type(text).__name__}")
-        arguments = {"text": _whole(text), "feedback": _ratings(feedback)}
+        arguments = {"text": _whole(require_text("a prompt", text)), "feedback": _ratings(feedback)}
         return self._note(self._ask("prompt", Served, **arguments))
 
     def reply(self, text: str) -> RatingsTaken:

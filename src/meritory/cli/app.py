@@ -14,8 +14,6 @@ from meritory.cli.command import CONTEXT_SETTINGS, CommandGroup
 from meritory.cli.output import current_flags, json_text
 from meritory.domain.errors import InputError
 
-BROKEN_PIPE_CODE = 141
-
 
 class CommandEntry(NamedTuple):
     """A command in the table: its name, its `module:function` and a summary."""
@@ -167,7 +165,7 @@ class RootGroup(CommandGroup):
             code = made if isinstance(made, int) else 0
         except errors.ReaderGone:
             errors.discard_stdout()
-            code = BROKEN_PIPE_CODE
+            code = 141
         except Exception as error:
             code = errors.print_error(error, as_json=errors.wants_json(given))
         except KeyboardInterrupt:

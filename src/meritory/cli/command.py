@@ -237,7 +237,6 @@ def environment() -> dict[str, str]:
 
 def current_home() -> Path:
     """Return the data folder."""
-
     return home_folder(environment())
 
 

@@ -59,7 +59,6 @@ def config_show() -> Answer:
 @command("path", "meritory config path", parent=config)
 def config_path() -> Answer:
     """Print the path of the config file, whether or not it exists."""
-
     file = current_home() / CONFIG_NAME
     return Answer({"path": str(file), "exists": file.is_file()}, str(file))
 
@@ -143,7 +142,10 @@ def show() -> Answer:
 @command("on", "meritory telemetry on", parent=telemetry)
 def on() -> Answer:
     """Keep numbers about judged sessions in a local file from now on."""
-    _save_answer(True)
+    from meritory.engine.observe.telemetry import answer
+
+    with opened_services() as (services, user):
+        answer(services, user, True)
     return Answer({"training_data_opt_in": True}, f"telemetry is on; {_PROMISE}")
 
 
@@ -151,11 +153,11 @@ def on() -> Answer:
 @click.option("--erase", "wants_erasure", is_flag=True, help="Also delete what was kept so far.")
 def off(wants_erasure: bool) -> Answer:
     """Keep nothing from now on, and never ask again."""
-    from meritory.engine.observe.telemetry import erase, kept
+    from meritory.engine.observe.telemetry import answer, erase, kept
 
-    _save_answer(False)
-    with opened(quiet=True) as memory:
-        file = memory.services.telemetry_file
+    with opened_services() as (services, user):
+        answer(services, user, False)
+        file = services.telemetry_file
         count = kept(file).line_count
         if wants_erasure:
             erase(file)
@@ -166,13 +168,6 @@ def off(wants_erasure: bool) -> Answer:
     erased = count if wants_erasure else 0
     lines = ["telemetry is off; nothing is kept"] + ([f"{erased} lines deleted"] if erased else [])
     return Answer({"training_data_opt_in": False, "erased": erased}, *lines)
-
-
-def _save_answer(enabled: bool) -> None:
-    from meritory.engine.observe.telemetry import answer
-
-    with opened_services() as (services, user):
-        answer(services, user, enabled)
 
 
 def ask_for_consent() -> None:

@@ -118,7 +118,6 @@ def _print_ready(listeners: Listeners, stop: Callable[[], None]) -> None:
 
 def ensured(home: Path, options: Sequence[str] | None = None) -> Daemon:
     """Return the daemon of a data folder; start it, with a progress bar, if it is down."""
-
     running = client.find(home)
     if running is not None:
         return running
@@ -261,8 +260,6 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
 
 # -- jobs -------------------------------------------------------------------------------------
 
-JOBS_READ = 10_000
-_RETRIED_STATES: tuple[JobState, ...] = ("parked", "queued")
 _JOBS = RecordView(
     Field("id", read=lambda job: f"{job.kind}/{job.key}"),
     Field("kind", "kind"),
@@ -300,10 +297,11 @@ def retry(key: str) -> Answer:
     """
     with opened_services() as (services, user):
         store, now = services.store, services.world.now()
+        retried: tuple[JobState, ...] = ("parked", "queued")
         waiting = [
             job
-            for state in _RETRIED_STATES
-            for job in store.jobs(user, state, JOBS_READ)
+            for state in retried
+            for job in store.jobs(user, state, 10_000)
             if key in (job.key, f"{job.kind}/{job.key}")
         ]
         if not waiting:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +84,23 @@ def demo(keep: str | None, quick: bool) -> Answer:
             raise InputError("--keep needs a file name", hint="e.g. --keep demo.db")
         file = Path(folder) / "demo.db" if keep is None else new_file(keep)
         with bar("playing the week"):
-            week = stack.enter_context(closing(Week(file, load_settings(Path(folder), {}))))
+            week = Week(file, load_settings(Path(folder), {}))
+            stack.enter_context(week.memory)
             played = list(week.play())
-        answer = _week_answer(week, played)
+        records = [week.memory.get(memory_id) for memory_id in week.ids.values()]
+        live = [record for record in records if record.is_live]
+        learned = sorted(live, key=lambda record: (-record.usefulness, record.id))
+        blocks: list[Block] = [week.title, ""]
+        for index, session in enumerate(played):
+            blocks += _session_blocks(session, with_text=index == 0)
+        blocks.append("What the week taught (every memory starts at 0.50):")
+        blocks.append(_LEARNED.table([*learned[:5], *learned[-3:]]))
+        plain = {
+            "title": week.title,
+            "results": [_PLAYED.json(session) for session in played],
+            "learned": [_LEARNED.json(record) for record in learned],
+        }
+        answer = Answer(plain, *blocks)
         if not quick:
             answer = _with_later(answer, week)
     if keep:
@@ -95,23 +108,6 @@ def demo(keep: str | None, quick: bool) -> Answer:
     else:
         note("that was a temporary store; yours starts with `meritory remember ...`")
     return answer
-
-
-def _week_answer(week: Week, played: Sequence[Played]) -> Answer:
-    records = [week.memory.get(memory_id) for memory_id in week.ids.values()]
-    live = [record for record in records if record.is_live]
-    learned = sorted(live, key=lambda record: (-record.usefulness, record.id))
-    blocks: list[Block] = [week.title, ""]
-    for index, session in enumerate(played):
-        blocks += _session_blocks(session, with_text=index == 0)
-    blocks.append("What the week taught (every memory starts at 0.50):")
-    blocks.append(_LEARNED.table([*learned[:5], *learned[-3:]]))
-    plain = {
-        "title": week.title,
-        "results": [_PLAYED.json(session) for session in played],
-        "learned": [_LEARNED.json(record) for record in learned],
-    }
-    return Answer(plain, *blocks)
 
 
 def _session_blocks(session: Played, *, with_text: bool) -> list[Block]:

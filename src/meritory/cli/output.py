@@ -335,17 +335,15 @@ def bar(label: str) -> Iterator[Report]:
     if not is_terminal(sys.stderr):
         yield lambda done, total: None
         return
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=terminal(stderr=True), transient=True
+    with progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(),
+        console=terminal(stderr=True),
+        transient=True,
     ) as drawn:
         task = drawn.add_task(label, total=None)
         yield lambda done, total: drawn.update(task, completed=done, total=total)

@@ -230,7 +230,6 @@ def status() -> Answer:
 
 def _daemon() -> client.Daemon | None:
     """Return the daemon of the data folder, unless `--store` names another file."""
-
     return None if current_flags().store else client.find(current_home())
 
 
@@ -548,7 +547,7 @@ def enable() -> Answer:
     with opened_services() as (services, user):
         if services.scorer is None:
             note("the setting predictor.enabled is off: nothing is scored until it is on")
-        has_changed = admin.enable(services, user)
+        has_changed = admin.switch(services, user, is_on=True)
         if daemon := _daemon():
             # A scorer that crashed too often belongs to the daemon and is restarted there.
             daemon.request("POST", f"/api/predictor/enable?user={quote(user, safe='')}")
@@ -561,7 +560,7 @@ def disable() -> Answer:
     from meritory.engine.predictor import admin
 
     with opened_services() as (services, user):
-        return _switched("off", admin.disable(services, user))
+        return _switched("off", admin.switch(services, user, is_on=False))
 
 
 def _switched(state: str, has_changed: bool) -> Answer:

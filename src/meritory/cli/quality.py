@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 # -- stats ----------------------------------------------------------------------------------
 
-QUALITY_SAMPLE = 100
 _STATES = ("live", "deleted", "superseded", "history", "entities")
 _GROUPS = {
     "kind": "kinds",
@@ -64,7 +63,7 @@ def stats() -> Answer:
     with opened() as memory:
         amounts = memory.stats()
         user = memory.scope.user
-        figures = quality_figures.figures(memory.services, user, QUALITY_SAMPLE)
+        figures = quality_figures.figures(memory.services, user, 100)
     plain: dict[str, Any] = {"user": user, **{name: amounts.pop(name, 0) for name in _STATES}}
     for name in _GROUPS:
         lead = name + "."
@@ -145,7 +144,6 @@ AUDITED = RecordView("total wrong rate low high")
 # -- gate -----------------------------------------------------------------------------------
 
 AUDIT_LIMIT, AUDIT_LIMIT_MAX = 20, 1_000
-_WEEKS = 12
 _OUTCOMES = ("stored", "merged", "superseded", "kept_both")
 _BY_WEEK = RecordView(
     Field("", "week of", "0"),
@@ -173,7 +171,7 @@ def metrics() -> Answer:
 
     with opened_services() as (services, user):
         counters = services.store.counters(user)
-        since = services.world.now() - timedelta(weeks=_WEEKS)
+        since = services.world.now() - timedelta(weeks=12)
         weeks = services.store.gate_outcomes(user, since)
         audited = figures.audited(services, user)
     trigger = figures.trigger_rate(counters)

@@ -132,11 +132,8 @@ def find_session(memory: Memory, key: str) -> SessionRecord:
     try:
         return store.session(user, key)
     except NotFound:
-        matches = [
-            session
-            for session in store.sessions(user, SESSIONS_LIMIT_MAX)
-            if session.key.startswith(key)
-        ]
+        recent = store.sessions(user, SESSIONS_LIMIT_MAX)
+        matches = [session for session in recent if session.key.startswith(key)]
         if len(matches) > 1:
             raise InputError(
                 f"several sessions start with {key[:80]!r}", hint="give more of its characters"

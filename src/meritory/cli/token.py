@@ -17,7 +17,6 @@ from meritory.domain.world import World
 if TYPE_CHECKING:
     from meritory.engine.access import Minted
 
-GRACE = timedelta(minutes=10)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -108,8 +107,8 @@ def create(
     from meritory.engine import access
 
     with opened(project, agent, quiet=True) as memory:
-        wanted = access.Wanted(name, role, memory.scope, expires)
-        return _created(access.create(memory.services, wanted), memory.services.world.now())
+        made = access.create(memory.services, name, role, memory.scope, expires)
+        return _created(made, memory.services.world.now())
 
 
 def _created(made: Minted, now: datetime) -> Answer:
@@ -142,33 +141,29 @@ def rotate(token_id: str | None, grace: timedelta | None, owner: bool) -> Answer
     if owner:
         if token_id is not None or grace is not None:
             raise InputError("--owner takes no id and no --grace", hint="remove them")
-        return _rotate_owner()
+        from meritory.api import client
+        from meritory.server.auth import rotate_token
+        from meritory.settings.home import TOKEN_NAME
+
+        home = current_home()
+        file = home / TOKEN_NAME
+        if not file.is_file():
+            raise SettingsError(f"there is no token in {home}", hint="`meritory up` makes one")
+        rotate_token(home)
+        is_running = client.holder_pid(home) is not None
+        note("dashboard logins stay valid; `meritory dashboard --logout-all` ends them")
+        user = "the running daemon" if is_running else "the next daemon"
+        return Answer({"file": str(file), "running": is_running}, f"{file} is new; {user} uses it")
     if token_id is None:
         raise InputError("no token was named", hint="give its id, or --owner")
     from meritory.engine import access
 
     with opened(quiet=True) as memory:
         known = access.named(memory.services, memory.scope.user, token_id)
-        span = GRACE if grace is None else grace
+        span = timedelta(minutes=10) if grace is None else grace
         made = access.rotate(memory.services, known, span)
         note(f"{known.id} stays valid for {span}" if span else f"{known.id} is no longer valid")
         return _created(made, memory.services.world.now())
-
-
-def _rotate_owner() -> Answer:
-    from meritory.api import client
-    from meritory.server.auth import rotate_token
-    from meritory.settings.home import TOKEN_NAME
-
-    home = current_home()
-    file = home / TOKEN_NAME
-    if not file.is_file():
-        raise SettingsError(f"there is no token in {home}", hint="`meritory up` makes one")
-    rotate_token(home)
-    is_running = client.holder_pid(home) is not None
-    note("dashboard logins stay valid; `meritory dashboard --logout-all` ends them")
-    user = "the running daemon" if is_running else "the next daemon"
-    return Answer({"file": str(file), "running": is_running}, f"{file} is new; {user} uses it")
 
 
 @command("revoke", "meritory token revoke abcd2345", parent=token)

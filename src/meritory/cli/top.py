@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from meritory.api.client import Daemon
 
-REFRESH_S = 2.0
 SESSION_COUNT, ERROR_COUNT, OUTCOME_COUNT = 8, 5, 60
 # The same marks as the dashboard: different shapes, not only different colours.
 MARKS = {"win": "●", "loss": "▲", "tie": "■", "excluded": "○"}
@@ -135,7 +134,19 @@ def top(once: bool) -> Answer | None:
     if once or flags.as_json or not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
         figures = read_figures(daemon, flags.user)
         return Answer(figures, *blocks(figures, datetime.now(UTC)))
-    _watch(daemon, flags.user)
+    from rich.live import Live
+
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        _single_keys(),
+        Live(console=terminal(), screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            live.update(_screen(daemon, flags.user), refresh=True)
+            # Wait for the next frame, or for a key.
+            ready, _, _ = select.select([sys.stdin], [], [], 2.0)
+            if ready and sys.stdin.read(1).lower() in ("q", ""):
+                break
     return None
 
 
@@ -166,23 +177,6 @@ def read_figures(daemon: Daemon, user: str | None) -> dict[str, Any]:
 
 
 # -- live screen ----------------------------------------------------------------------------
-
-
-def _watch(daemon: Daemon, user: str | None) -> None:
-    from rich.live import Live
-
-    console = terminal()
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        _single_keys(),
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
-        while True:
-            live.update(_screen(daemon, user), refresh=True)
-            # Wait for the next frame, or for a key.
-            ready, _, _ = select.select([sys.stdin], [], [], REFRESH_S)
-            if ready and sys.stdin.read(1).lower() in ("q", ""):
-                return
 
 
 def _screen(daemon: Daemon, user: str | None) -> RenderableType:

@@ -64,7 +64,7 @@ def export(file: str, form: str) -> Answer:
     with their history: `meritory import` restores them exactly. With --format markdown FILE is a
     new folder with one note per project that lists the live memories, for reading only.
     """
-    from meritory.engine.transfer.export import write_export, write_notes
+    from meritory.engine.transfer.export import export_lines, write_export, write_notes
 
     target = Path(file)
     if form == "markdown":
@@ -76,7 +76,19 @@ def export(file: str, form: str) -> Answer:
             f"exported {count} memories to {file_count} {files} in {target}",
         )
     if file == "-":
-        return _export_to_stdout()
+        if current_flags().as_json:
+            raise InputError("the export itself is on stdout", hint="remove --json, or name a file")
+        if sys.stdout is None:
+            raise InputError("stdout is closed", hint="name a file instead of -")
+        is_seen = is_terminal(sys.stdout)
+        with opened() as memory:
+            for line in export_lines(memory.services, memory.scope.user):
+                # No stored text may control a terminal.
+                safe = json_text(json.loads(line)) if is_seen else line
+                sys.stdout.buffer.write(safe.encode() + b"\n")
+            _note_omitted(memory)
+        sys.stdout.buffer.flush()
+        return Answer({})
     with opened() as memory, bar("exporting") as progress:
         count = write_export(memory.services, memory.scope.user, target, progress)
         _note_omitted(memory)
@@ -84,29 +96,9 @@ def export(file: str, form: str) -> Answer:
     return Answer({"file": str(target.absolute()), "memory_count": count}, line)
 
 
-def _export_to_stdout() -> Answer:
-    from meritory.engine.transfer.export import export_lines
-
-    if current_flags().as_json:
-        raise InputError("the export itself is on stdout", hint="remove --json, or name a file")
-    if sys.stdout is None:
-        raise InputError("stdout is closed", hint="name a file instead of -")
-    is_seen = is_terminal(sys.stdout)
-    with opened() as memory:
-        for line in export_lines(memory.services, memory.scope.user):
-            # No stored text may control a terminal.
-            safe = json_text(json.loads(line)) if is_seen else line
-            sys.stdout.buffer.write(safe.encode() + b"\n")
-        _note_omitted(memory)
-    sys.stdout.buffer.flush()
-    return Answer({})
-
-
 def _note_omitted(memory: Memory) -> None:
     """Add a note about damaged memories that are not in the export."""
-    from meritory.engine.transfer.export import unreadable_count
-
-    if count := unreadable_count(memory.services):
+    if count := memory.services.store.damaged_count():
         subject = "1 memory is" if count == 1 else f"{count} memories are"
         note(f"{subject} damaged and not exported; `meritory doctor --deep` shows what is wrong")
 
@@ -153,8 +145,7 @@ def import_lines(
     finds what is already stored (with --keep it does nothing). Exits with 1 when an entry was
     refused.
     """
-    from meritory.engine.transfer.formats import recognise
-    from meritory.engine.transfer.import_ import ImportOptions, import_found
+    from meritory.engine.transfer.import_ import ImportOptions, import_found, recognise
 
     if path == "-":
         raise InputError(

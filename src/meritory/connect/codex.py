@@ -17,7 +17,6 @@ PROGRAMS = ("codex",)
 EVENTS = tuple(desired.COMMON_EVENTS)
 HOOK = desired.HookShape(desired.COMMON_EVENTS, home="CODEX_HOME")
 TRANSCRIPTS, MOVED_TRANSCRIPTS = (".codex/sessions",), ("sessions",)
-STARTUP_TIMEOUT_S = 20
 TRUST_HINT = "start `codex`, type /hooks and approve Meritory's hooks; until then they do not run"
 _TOOL_ITEMS = {
     "custom_tool_call": "function_call",
@@ -36,7 +35,7 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": desired.TIMEOUT_S}
     command, *args = place.commands.mcp
-    table = {"command": command, "args": args, "startup_timeout_sec": STARTUP_TIMEOUT_S}
+    table = {"command": command, "args": args, "startup_timeout_sec": 20}
     documents = (
         desired.Document(folder / "hooks.json", wishes=desired.grouped(EVENTS, handler)),
         desired.Document(

@@ -360,22 +360,16 @@ def at(values: Any, *path: str) -> Any:
 
 
 def forbidding(
-    name: str, files: Iterable[Path], switches: Iterable[tuple[tuple[str, ...], bool]]
+    name: str, files: Iterable[Path], switches: Sequence[tuple[tuple[str, ...], bool]]
 ) -> list[Finding]:
     """Return a warning for every switch that disables hooks."""
-    switches = tuple(switches)
+    hint = "change it there, or ask the administrator of this machine"
     findings = []
     for file in files:
         values = settings_at(file)
         for path, off in switches:
             if at(values, *path) is off:
-                dotted = ".".join(path)
-                findings.append(
-                    Finding(
-                        name,
-                        "warn",
-                        f"{file} has {dotted} = {json.dumps(off)}, so hooks do not run",
-                        "change it there, or ask the administrator of this machine",
-                    )
-                )
+                switch = f"{'.'.join(path)} = {json.dumps(off)}"
+                detail = f"{file} has {switch}, so hooks do not run"
+                findings.append(Finding(name, "warn", detail, hint))
     return findings

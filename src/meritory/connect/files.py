@@ -22,7 +22,6 @@ import msgspec
 from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
 
 SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-NEW_FILE_MODE: Final = 0o600
 FOLDER_NAME: Final = "connections"
 BACKUPS_KEPT_COUNT: Final = 5
 
@@ -32,26 +31,21 @@ Keys = tuple[str, ...]
 def read_file(path: Path) -> bytes | None:
     """Return the content of a file, None without one; raise an error for anything else."""
     try:
-        found = path.stat()
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise InputError(f"{path} is not a plain file", hint="move it away, and try again")
+        if info.st_size > SIZE_LIMIT_BYTES:
+            raise InputError(
+                f"{path} has {info.st_size:,} bytes, too many for a settings file",
+                hint="move it away, and try again",
+            )
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}",
             hint="check its permissions and its link target, and try again",
-        ) from error
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path} is not a plain file", hint="move it away, and try again")
-    if found.st_size > SIZE_LIMIT_BYTES:
-        raise InputError(
-            f"{path} has {found.st_size:,} bytes, too many for a settings file",
-            hint="move it away, and try again",
-        )
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {error.strerror}", hint="check its permissions, and try again"
         ) from error
 
 
@@ -69,9 +63,7 @@ def text_of(path: Path, content: bytes | None) -> str:
 def check_writable(path: Path) -> None:
     """Raise an error if a file cannot be written."""
     target = Path(os.path.realpath(path))
-    folder = target.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+    folder = next(parent for parent in target.parents if parent.exists())
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", hint="move it away, and try again")
     protected = target if target.exists() and not os.access(target, os.W_OK) else None
@@ -86,13 +78,9 @@ def check_writable(path: Path) -> None:
 
 def make_folders(folder: Path) -> list[Path]:
     """Create a folder and its parents; return the new ones, outermost first."""
-    missing: list[Path] = []
-    here = folder
-    while not here.exists() and here != here.parent:
-        missing.insert(0, here)
-        here = here.parent
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return missing
+    return missing[::-1]
 
 
 def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
@@ -114,7 +102,7 @@ def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
             file.flush()
             # A new file gets the permissions and the owner of the one it replaces.
             old = target.stat() if target.exists() else None
-            os.fchmod(file.fileno(), NEW_FILE_MODE if old is None else stat.S_IMODE(old.st_mode))
+            os.fchmod(file.fileno(), 0o600 if old is None else stat.S_IMODE(old.st_mode))
             if old and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                 with contextlib.suppress(PermissionError):
                     os.fchown(file.fileno(), old.st_uid, old.st_gid)

@@ -21,7 +21,6 @@ DEPTH_LIMIT: Final = 100
 DIGITS_LIMIT: Final = 4_000
 _TOKENS: Final = frozenset('{}[]",:')
 _BOUNDED: Final = frozenset('{["')
-DEFAULT_INDENT: Final = "  "
 _INDENTED = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 _BLANKS = re.compile(r"[ \t]*")
 _BLANK = re.compile(r"[\s\ufeff]*")
@@ -259,7 +258,7 @@ def newline_of(text: str) -> str:
 def indent_of(text: str) -> str:
     """Return one step of the text's indentation: that of its first indented line."""
     found = _INDENTED.search(text)
-    return found[1] if found else DEFAULT_INDENT
+    return found[1] if found else "  "
 
 
 def insertion(text: str, container: Node, name: str | None, value: Any) -> list[Cut]:

@@ -45,7 +45,6 @@ from meritory.domain.errors import Conflict, InputError, MeritoryError
 from meritory.domain.harness import HARNESS_NAMES
 from meritory.settings.home import HOME_NAME, prepare_home
 
-CONTEXT_LINES = 2
 PACKAGE = Path(__file__).absolute().parents[1]
 
 
@@ -71,7 +70,7 @@ class FileChange:
         sides = (self.before, self.after)
         old, new = ((side or b"").decode("utf-8", "replace").splitlines() for side in sides)
         here, there = ("/dev/null" if side is None else str(self.path) for side in sides)
-        return list(difflib.unified_diff(old, new, here, there, n=CONTEXT_LINES, lineterm=""))
+        return list(difflib.unified_diff(old, new, here, there, n=2, lineterm=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +103,7 @@ class ConnectPlan:
             apply_disconnect(self.harness, self.changes, records)
             return {}
         prepare_home(self.home)
-        written = apply_connect(self.harness, self.changes, records, now)
-        copies = ((record.path, records.copy_path(record)) for record in written)
-        return {path: copy for path, copy in copies if copy is not None}
+        return apply_connect(self.harness, self.changes, records, now)
 
 
 def prepare_connect(
@@ -122,11 +119,12 @@ def prepare_connect(
     setup = harness.setup(replace(target, hides_ratings=hides_ratings))
     for obstacle in setup.obstacles:
         raise Conflict(obstacle.detail, hint=obstacle.hint)
-    changes = plan_connect(name, setup.documents, InstallRecord(home))
+    records = InstallRecord(home)
+    changes = tuple(_connecting(name, document, records) for document in setup.documents)
     conflicts = tuple(f"{change.path}: {text}" for change in changes for text in change.conflicts)
     absent = () if is_found(name, home, env) else (f"{harness.TITLE} was not found here",)
     notes = (*absent, *conflicts, *setup.notes)
-    return ConnectPlan(name, harness.TITLE, tuple(changes), notes, home)
+    return ConnectPlan(name, harness.TITLE, changes, notes, home)
 
 
 def prepare_disconnect(name: str, home: Path, env: Mapping[str, str]) -> ConnectPlan:
@@ -184,40 +182,32 @@ def plugin_folder(*parts: str) -> Path:
     return PACKAGE.joinpath("data", "plugins", *parts)
 
 
-def plan_connect(
-    harness: str, documents: Sequence[Document], records: InstallRecord
-) -> list[FileChange]:
-    """Return the changes that add Meritory's entries; raise an error for an unreadable file."""
-    changes = []
-    for document in documents:
-        content = read_file(document.path)
-        with _named(document.path):
-            text = text_of(document.path, content)
-            if content is not None and is_merged(text, document, harness):
-                conflicts = merged(text, document, harness).conflicts
-                changes.append(FileChange(document.path, content, content, conflicts=conflicts))
-                continue
-            # Without a record, everything but the managed entries counts as the user's.
-            base = (
-                content and _disconnecting(harness, document, records, content, NOTHING_MADE).after
-            )
-            bare = text_of(document.path, base)
-            new = merged(bare, document, harness)
-            # An edit that could not be undone is not made.
-            if not says_the_same(unmerged(new.text, document, harness, new.made), bare, document):
-                raise InputError(
-                    "Meritory could not undo an edit of this file",
-                    hint="add the hooks by hand; nothing was changed",
-                )
-        try:
-            after = new.text.encode("utf-8")
-        except UnicodeEncodeError as error:
+def _connecting(harness: str, document: Document, records: InstallRecord) -> FileChange:
+    """Return the change that adds Meritory's entries to one file."""
+    content = read_file(document.path)
+    with _named(document.path):
+        text = text_of(document.path, content)
+        if content is not None and is_merged(text, document, harness):
+            conflicts = merged(text, document, harness).conflicts
+            return FileChange(document.path, content, content, conflicts=conflicts)
+        # Without a record, everything but the managed entries counts as the user's.
+        base = content and _disconnecting(harness, document, records, content, NOTHING_MADE).after
+        bare = text_of(document.path, base)
+        new = merged(bare, document, harness)
+        # An edit that could not be undone is not made.
+        if not says_the_same(unmerged(new.text, document, harness, new.made), bare, document):
             raise InputError(
-                "the path of Python, of Meritory or of its data folder is not UTF-8",
-                hint="move it to a folder with a UTF-8 name, and try again; nothing was changed",
-            ) from error
-        changes.append(FileChange(document.path, content, after, base, new.made, new.conflicts))
-    return changes
+                "Meritory could not undo an edit of this file",
+                hint="add the hooks by hand; nothing was changed",
+            )
+    try:
+        after = new.text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            "the path of Python, of Meritory or of its data folder is not UTF-8",
+            hint="move it to a folder with a UTF-8 name, and try again; nothing was changed",
+        ) from error
+    return FileChange(document.path, content, after, base, new.made, new.conflicts)
 
 
 def _disconnecting(
@@ -256,8 +246,8 @@ def _named(path: Path) -> Iterator[None]:
 
 def apply_connect(
     harness: str, changes: Sequence[FileChange], records: InstallRecord, now: datetime
-) -> list[Record]:
-    """Write the changes, each after its copy and its record: all of them, or none."""
+) -> dict[Path, Path]:
+    """Write the changes, each after its copy and its record: all or none; return the copies."""
 
     def restore(change: FileChange, record: Record, earlier: Record | None) -> None:
         # A file that cannot be restored stays on record.
@@ -267,7 +257,7 @@ def apply_connect(
                 replace_file(change.path, change.after, change.before)
             records.take_back(record, earlier)
 
-    written: list[Record] = []
+    copies: dict[Path, Path] = {}
     with contextlib.ExitStack() as undo, records.held():
         for change in changes:
             if not change.is_real:
@@ -282,9 +272,10 @@ def apply_connect(
             record = records.keep(record, change.base, now)
             undo.callback(restore, change, record, earlier)
             replace_file(change.path, change.before, change.after)
-            written.append(record)
+            if (copy := records.copy_path(record)) is not None:
+                copies[record.path] = copy
         undo.pop_all()
-    return written
+    return copies
 
 
 def _remove(folders: Sequence[Path]) -> None:

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from meritory.api.memory import Memory
-from meritory.api.session import Session
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionMemory, SessionScore
 from meritory.domain.world import SeededWorld
 from meritory.settings import Settings
 
-WEEK_FILE = "week.json"
 BEGIN = datetime(2026, 6, 7, 9, 0, tzinfo=UTC)
 # Random ids break ties, so a fixed seed shows the same demo everywhere.
 SEED = 7
@@ -40,7 +38,7 @@ class Played:
     forgotten: tuple[str, ...]
 
 
-def read_recording(name: str = WEEK_FILE) -> dict[str, Any]:
+def read_recording(name: str = "week.json") -> dict[str, Any]:
     """Read a recording of this package."""
     recording: dict[str, Any] = json.loads(files("meritory.demo").joinpath(name).read_text("utf-8"))
     return recording
@@ -69,10 +67,6 @@ class Week:
         """Play one session after the other."""
         yield from map(self._session, self._week["sessions"])
 
-    def close(self) -> None:
-        """Close the store."""
-        self.memory.close()
-
     def _session(self, script: Mapping[str, Any]) -> Played:
         stored = []
         for item in self._waiting:
@@ -89,7 +83,13 @@ class Week:
             served = session.prompt(text)
         code = (served.injection if served else None) or session.injection
         # The agent rates the memories at the end of its last reply.
-        session.reply(f"Done.\n{self._trailer(session, code, script['ratings'])}")
+        handles = {memory.id: memory.handle for memory in session.memories}
+        rated = " ".join(
+            f"{handles[self.ids[name]]}={score}"
+            for name, score in script["ratings"].items()
+            if self.ids.get(name) in handles
+        )
+        session.reply("Done.\n" + (f"<!--mf {code} {rated}-->" if code and rated else ""))
         session.end(transcript=script["turns"])
         self.memory.drain()
         self.now += timedelta(hours=1)
@@ -123,27 +123,15 @@ class Week:
         self.ids[item["name"]] = record.id
         return record.content
 
-    def _trailer(self, session: Session, code: str | None, ratings: Mapping[str, float]) -> str:
-        handles = {one.id: one.handle for one in session.memories}
-        rated = " ".join(
-            f"{handles[self.ids[name]]}={score}"
-            for name, score in ratings.items()
-            if self.ids.get(name) in handles
-        )
-        return f"<!--mf {code} {rated}-->" if code and rated else ""
-
 
 def moment_of(day: float) -> datetime:
     """Return the time of a day of the recording."""
     return BEGIN + timedelta(days=day)
 
 
-LATER_FILE = "later.json"
 # It stops after this many sessions in all, or this many with an active predictor.
 SESSIONS_MAX = 60
 ACTIVE_SESSIONS = 6
-_HOURS_APART = 7
-_SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +156,11 @@ class Later:
     """Plays more sessions in the store of a finished week, on the same topics."""
 
     def __init__(self, week: Week) -> None:
-        self._script = read_recording(LATER_FILE)
+        self._script = read_recording("later.json")
         self.title = str(self._script["title"])
         self._week = week
         self._memory = week.memory
-        self._chance = random.Random(_SEED)  # noqa: S311 - the same every time, on purpose
+        self._chance = random.Random(11)  # noqa: S311 - the same every time, on purpose
         self._runs_seen = 0
         self._ids: dict[str, list[str]] = {}
         self.active_in: list[str] = []
@@ -216,7 +204,7 @@ class Later:
         session.end(used=dict.fromkeys(self._ids[topic["name"]][: len(topic["helps"])], 1.0))
         # Train here and now; a program would leave it to the background.
         self._memory.drain()
-        self._week.now += timedelta(hours=_HOURS_APART)
+        self._week.now += timedelta(hours=7)
         after = self._memory.predictor_status()
         return Step(
             number=number,

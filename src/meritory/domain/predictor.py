@@ -85,11 +85,11 @@ class TrainingRun:
     scorer: str
     # The cause: interval, full, asked, drift, rollback.
     reason: str
-    loss: float | None
-    sample_count: int
-    skipped_count: int
-    duration_ms: float
-    is_accepted: bool
+    loss: float | None = None
+    sample_count: int = 0
+    skipped_count: int = 0
+    duration_ms: float = 0.0
+    is_accepted: bool = True
     canary_ndcg: float | None = None
     canary_ndcg_delta: float | None = None
     canary_score_variance: float | None = None

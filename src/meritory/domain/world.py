@@ -27,6 +27,11 @@ def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
+def epoch_days(moment: datetime) -> float:
+    """Return a moment as days since 1970."""
+    return moment.timestamp() / 86_400.0
+
+
 def parse_moment(value: object, name: str = "time") -> datetime:
     """Return a moment in UTC from a datetime or ISO 8601 text; without an offset it is UTC."""
     try:

@@ -13,6 +13,7 @@ import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import cast
 
 from meritory.domain.access import ROLES, AccessToken, Role
 from meritory.domain.errors import Conflict, InputError, NotFound
@@ -36,18 +37,6 @@ _NO_DIGEST = bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The properties of a new token; without a life it does not expire."""
-
-    name: str
-    role: str
-    scope: Scope
-    life: timedelta | None = None
-    # The id of the token that creates it, which must be valid; the new one expires no later.
-    maker: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Minted:
     """A new token and its text, which is shown only once."""
 
@@ -64,36 +53,37 @@ class TokenClaim:
     digest: bytes
 
 
-def create(services: Services, wanted: Wanted) -> Minted:
-    """Create a token."""
-    now, scope = services.world.now(), wanted.scope
-    name = str(checked_name("the token's name", wanted.name))
-    checked_choice("role", wanted.role, ROLES)
-    role: Role = next(role for role in ROLES if role == wanted.role)
-    _check_span("a token's life", wanted.life, timedelta(seconds=1), LIFE_MAX)
-    ends = None if wanted.life is None else now + wanted.life
-    user = str(checked_name("user", scope.user))
+def create(
+    services: Services,
+    name: str,
+    role: str,
+    scope: Scope,
+    life: timedelta | None = None,
+    maker: str | None = None,
+) -> Minted:
+    """Create a token; without a life it does not expire.
+
+    If another token creates it, named by its id, that one must be valid, and the new one expires no
+    later.
+    """
+    now = services.world.now()
+    _check_span("a token's life", life, timedelta(seconds=1), LIFE_MAX)
+    like = AccessToken(
+        user=str(checked_name("user", scope.user)),
+        id="",
+        name=str(checked_name("the token's name", name)),
+        role=cast("Role", checked_choice("role", role, ROLES)),
+        agent=checked_name("agent", scope.agent),
+        project=checked_name("project", scope.project),
+        digest=b"",
+        created_at=now,
+        expires_at=None if life is None else now + life,
+    )
 
     def work(transaction: Transaction) -> Minted:
-        made = _mint(
-            services,
-            transaction,
-            AccessToken(
-                user=user,
-                id="",
-                name=name,
-                role=role,
-                agent=checked_name("agent", scope.agent),
-                project=checked_name("project", scope.project),
-                digest=b"",
-                created_at=now,
-                expires_at=_earlier(ends, _end_of(transaction, user, wanted.maker, now)),
-            ),
-        )
-        _log(transaction, made.token, now, "created", **_by(wanted.maker))
-        return made
+        return _mint(services, transaction, like, maker, "created")
 
-    return services.store.write(user, work)
+    return services.store.write(like.user, work)
 
 
 def rotate(
@@ -111,12 +101,10 @@ def rotate(
         old = _still_valid(transaction, known.user, known.id, now)
         life = None if old.expires_at is None else old.expires_at - old.created_at
         ends = now + life if life is not None and maker is None else old.expires_at
-        ends = _earlier(ends, _end_of(transaction, old.user, maker, now))
         fresh = replace(old, created_at=now, expires_at=ends, last_used_at=None)
-        made = _mint(services, transaction, fresh)
+        made = _mint(services, transaction, fresh, maker, "rotated", replaces=old.id)
         until = _earlier(old.expires_at, now + grace)
         transaction.put_access_token(replace(old, expires_at=until))
-        _log(transaction, made.token, now, "rotated", replaces=old.id, **_by(maker))
         return made
 
     return services.store.write(known.user, work)
@@ -146,8 +134,8 @@ def named(
 ) -> AccessToken:
     """Return the visible token of a user with this id or this unique prefix of an id."""
     seen = filter(is_seen, services.store.access_tokens(user))
-    found = [one for one in seen if one.id.startswith(name)]
-    exact = [one for one in found if one.id == name] or found
+    starting = [token for token in seen if token.id.startswith(name)]
+    exact = [token for token in starting if token.id == name] or starting
     if not name or not exact:
         raise NotFound(
             f"unknown token: {name[:40]!r}", hint="tokens are listed by `meritory token list --all`"
@@ -181,13 +169,25 @@ def proves(claim: TokenClaim, known: AccessToken | None, now: datetime) -> bool:
     return is_same and known is not None and known.is_valid(now)
 
 
-def _mint(services: Services, transaction: Transaction, like: AccessToken) -> Minted:
+def _mint(
+    services: Services,
+    transaction: Transaction,
+    like: AccessToken,
+    maker: str | None,
+    action: str,
+    **details: str,
+) -> Minted:
+    """Store and log a new token; it expires no later than its maker, which must be valid."""
     now, user = services.world.now(), like.user
-    kept = transaction.access_tokens(user)
-    valid = sum(one.is_valid(now) for one in kept)
+    if maker is not None:
+        last = _still_valid(transaction, user, maker, now).expires_at
+        like = replace(like, expires_at=_earlier(like.expires_at, last))
+        details["by"] = maker
+    tokens = transaction.access_tokens(user)
+    valid = sum(token.is_valid(now) for token in tokens)
     if valid >= TOKENS_LIMIT_COUNT:
         raise Conflict(f"{user} already has {valid} tokens", hint="revoke unused ones")
-    if sum(one.created_at > now - timedelta(days=1) for one in kept) >= MADE_LIMIT_PER_DAY:
+    if sum(token.created_at > now - timedelta(days=1) for token in tokens) >= MADE_LIMIT_PER_DAY:
         raise Conflict(
             f"{MADE_LIMIT_PER_DAY} tokens were made for {user} within a day", hint="use those"
         )
@@ -200,25 +200,15 @@ def _mint(services: Services, transaction: Transaction, like: AccessToken) -> Mi
             break
     token = replace(like, id=token_id, digest=_digest(secret))
     transaction.put_access_token(token)
+    _log(transaction, token, like.created_at, action, **details)
     return Minted(token, text)
 
 
 def _still_valid(transaction: Transaction, user: str, token_id: str, now: datetime) -> AccessToken:
-    found = transaction.access_token(user, token_id)
-    if found is not None and found.is_valid(now):
-        return found
+    token = transaction.access_token(user, token_id)
+    if token is not None and token.is_valid(now):
+        return token
     raise Conflict(f"token {token_id} has expired or is revoked", hint="create a new one")
-
-
-def _end_of(
-    transaction: Transaction, user: str, maker: str | None, now: datetime
-) -> datetime | None:
-    """Return the expiry of the creating token, which must still be valid."""
-    return None if maker is None else _still_valid(transaction, user, maker, now).expires_at
-
-
-def _by(maker: str | None) -> dict[str, str]:
-    return {} if maker is None else {"by": maker}
 
 
 def _log(
@@ -238,7 +228,7 @@ def _check_span(what: str, span: timedelta | None, low: timedelta, high: timedel
 
 
 def _earlier(*moments: datetime | None) -> datetime | None:
-    return min((one for one in moments if one is not None), default=None)
+    return min(filter(None, moments), default=None)
 
 
 def _random(services: Services, bits: int) -> bytes:
@@ -253,6 +243,8 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("ascii")).digest()
 
 
-def sorted_tokens(found: Sequence[AccessToken], now: datetime, *, every: bool) -> list[AccessToken]:
+def sorted_tokens(
+    tokens: Sequence[AccessToken], now: datetime, *, every: bool
+) -> list[AccessToken]:
     """Return the valid tokens, or with `every` all, newest first."""
-    return [token for token in reversed(found) if every or token.is_valid(now)]
+    return [token for token in reversed(tokens) if every or token.is_valid(now)]

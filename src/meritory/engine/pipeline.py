@@ -13,14 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from meritory.domain.errors import (
-    BadReply,
-    Busy,
-    MeritoryError,
-    NotFound,
-    PortTimeout,
-    StorageError,
-)
+from meritory.domain.errors import BadReply, Busy, MeritoryError, PortTimeout, StorageError
 from meritory.domain.job import Job
 from meritory.domain.session import SessionRecord
 from meritory.engine.jobs.runner import EXTRACT_JOB, RULE_JOB, Effect, Handler
@@ -36,7 +29,12 @@ from meritory.engine.rules.learn import remember_rule
 from meritory.engine.services import Services
 from meritory.engine.sessions import end as ending
 from meritory.engine.sessions import prompt as prompting
-from meritory.engine.sessions.context import StartRequest, known_session, understand
+from meritory.engine.sessions.context import (
+    StartRequest,
+    find_known_session,
+    known_session,
+    understand,
+)
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.ranking import (
     Ranking,
@@ -145,9 +143,7 @@ START: tuple[Stage[Callable[[SessionRun], None]], ...] = (
 
 def start(services: Services, request: StartRequest) -> Served:
     """Serve the start of a session; one that exists already gets the same block again."""
-    known: SessionRecord | None = None
-    with contextlib.suppress(NotFound):
-        known = known_session(services.store, request.scope, request.key)
+    known = find_known_session(services.store, request.scope, request.key)
     return open_session(services, request, known)
 
 
@@ -236,13 +232,13 @@ END = (
 )
 
 
-def end(services: Services, request: ending.EndRequest) -> ending.SessionEnded:
+def end(services: Services, request: ending.EndRequest) -> ending.EndRun:
     """End a session and queue the job that learns from it; a second end changes nothing."""
     session = services.store.session(request.user, request.key)
     run = ending.EndRun(services, request, session)
     if session.state == "open":
         run_stages("end", END, run)
-    return run.ended
+    return run
 
 
 LEARN = (

@@ -47,14 +47,8 @@ class MemoryFiles:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._lock = threading.Lock()
-        self._commands: Mapping[str, Callable[..., str]] = {
-            "view": self.view,
-            "create": self.create,
-            "str_replace": self.str_replace,
-            "insert": self.insert,
-            "delete": self.delete,
-            "rename": self.rename,
-        }
+        methods = (self.view, self.create, self.str_replace, self.insert, self.delete, self.rename)
+        self._commands: dict[str, Callable[..., str]] = {one.__name__: one for one in methods}
 
     def run(self, call: Mapping[str, Any]) -> str:
         """Run a model's tool call; return an error as text."""
@@ -81,10 +75,7 @@ class MemoryFiles:
         if place in files:
             lines = files[place].text.splitlines()
             pair = [1, -1] if view_range is None else view_range
-            if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [
-                int,
-                int,
-            ]:
+            if not isinstance(pair, list | tuple) or [*map(type, pair)] != [int, int]:
                 raise InputError("view_range is a list of two line numbers")
             first, last = pair[0], len(lines) if pair[1] == -1 else pair[1]
             if not 1 <= first <= max(last, 1):

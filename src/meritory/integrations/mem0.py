@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Self
 
 from meritory.api.memory import Memory as EmbeddedMemory
@@ -151,13 +152,12 @@ class Mem0Memory:
         wanted = {**(filters or {}), **_owner_of(named)}
         engine, owner = self._for(**_owner_of(wanted))
         limit = int(named.get("limit", top_k))
-        found = []
-        for record in _listed(engine, owner):
-            if _fits(record, wanted, show_expired=show_expired):
-                found.append(_item(engine, record))
-            if len(found) >= limit:
-                break
-        return {"results": found}
+        fitting = (
+            _item(engine, record)
+            for record in _listed(engine, owner)
+            if _fits(record, wanted, show_expired=show_expired)
+        )
+        return {"results": list(islice(fitting, max(0, limit)))}
 
     def search(
         self,

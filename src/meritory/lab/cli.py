@@ -60,7 +60,6 @@ _decimal = number(".3f")
 
 def _metric_columns(names: Iterable[str]) -> list[Field]:
     """Return a column with the mean of each metric, empty where it was not measured."""
-
     return [Field("", METRIC_LABELS[name], f"figures.{name}.mean", _decimal) for name in names]
 
 
@@ -76,7 +75,6 @@ def evaluate() -> None:
 # -- extraction -------------------------------------------------------------------------------
 
 TRANSCRIPT_LIMIT_BYTES = 16 * 1024 * 1024
-SESSIONS_READ = 1_000
 _KINDS = ("rules", "llm")
 _ARMS = RecordView(
     Field("id", "extractor", style="cyan"),
@@ -164,7 +162,7 @@ def _arm(kind: str) -> Iterator[Arm]:
 def _own_transcripts() -> Transcripts:
     with opened_copy() as (memory, _):
         store, user = memory.services.store, memory.scope.user
-        keys = [session.key for session in store.sessions(user, SESSIONS_READ)]
+        keys = [session.key for session in store.sessions(user, 1_000)]
         recorded = {key: store.transcript(user, key) for key in reversed(keys)}
     transcripts = {key: turns for key, turns in recorded.items() if turns}
     if not transcripts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from meritory.engine.memories.validate import (
 )
 from meritory.engine.memories.write import write
 from meritory.lab.measure import MeasurePlan, Sandbox, anchored, measure
-from meritory.lab.probes import Probe, means_the_same, read_expected, read_object
+from meritory.lab.probes import Probe, means_the_same, read_expected, read_objects
 from meritory.lab.results import plain_pair, statement
 from meritory.rank.metrics import MIN_PAIRS, Floats, ProbeHit, overall, values
 from meritory.text.extract.rules import FoundClaim
@@ -73,12 +74,7 @@ class Extracted:
 def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
     """Parse the labels of a file, one JSON object per line."""
     labels = []
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        place = f"line {number} of {source}"
-        given = read_object(text, place)
+    for place, given in read_objects(lines, source):
         try:
             known_fields(given, _LABEL_FIELDS)
             question, transcript = given.get("question"), given.get("transcript")
@@ -116,15 +112,19 @@ def extraction_run(
                 f"a label names an unknown transcript: {label.transcript[:80]!r}",
                 hint="use the file name without its extension, or remove it",
             )
+    services = arm.sandbox.services
     found: dict[str, tuple[str, ...]] = {}
-    stored: dict[str, int] = {}
+    stored: Counter[str] = Counter()
     for done, (name, turns) in enumerate(transcripts.items(), start=1):
-        claims = arm.extract(turns, _known(arm, turns))
+        # Earlier claims of the arm that match what the user said.
+        asked = "\n".join(turn.text for turn in turns if turn.role == "user")[-_QUERY_LIMIT_CHARS:]
+        hits = recall(services, Scope(services.user), asked, KNOWN_READ) if asked.strip() else []
+        claims = arm.extract(turns, [hit.memory for hit in hits])
         drafts = [
             only_proposed(
                 Draft(
                     content=claim.content,
-                    user=arm.sandbox.services.user,
+                    user=services.user,
                     kind=claim.kind,
                     provenance=claim.provenance,
                     origin=claim.origin,
@@ -134,8 +134,7 @@ def extraction_run(
             )
             for claim in claims
         ]
-        for result in write(arm.sandbox.services, arm.sandbox.services.user, drafts):
-            stored[result.outcome] = stored.get(result.outcome, 0) + 1
+        stored.update(result.outcome for result in write(services, services.user, drafts))
         found[name] = tuple(claim.content for claim in claims)
         report(done, len(transcripts))
     # A claim that the store lacks counts as not found.
@@ -158,16 +157,6 @@ def extraction_run(
         },
         hits=tuple(one.hit or ProbeHit(rank=None, tags=one.probe.tags) for one in outcomes),
     )
-
-
-def _known(arm: Arm, turns: Sequence[Turn]) -> list[MemoryRecord]:
-    """Return earlier claims of the arm that match what the user said."""
-    asked = "\n".join(turn.text for turn in turns if turn.role == "user")
-    if not asked.strip():
-        return []
-    services = arm.sandbox.services
-    found = recall(services, Scope(services.user), asked[-_QUERY_LIMIT_CHARS:], KNOWN_READ)
-    return [one.memory for one in found]
 
 
 def _fits(label: ExpectedClaim, name: str, text: str) -> bool:

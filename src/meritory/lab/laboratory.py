@@ -174,33 +174,27 @@ class Laboratory:
     def run(self, values: Mapping[str, str], report: Report) -> dict[str, Any]:
         """Ask all probes under the settings with these values changed."""
         from meritory.api.memory import Memory
-        from meritory.lab.measure import (
-            MeasurePlan,
-            ProbeOutcome,
-            Sandbox,
-            measure,
-            measure_rebuilt,
-            rebuild,
-        )
+        from meritory.lab import measure
         from meritory.lab.results import result
         from meritory.rank.metrics import ProbeHit
 
         settings = changed_settings(values)
         services = self.sandbox.services
         serving = services.store.serving_embedder()
-        plan = MeasurePlan(settings.policy, self.with_session)
+        plan = measure.MeasurePlan(settings.policy, self.with_session)
         if not self.rebuilds:
-            outcomes = measure(self.sandbox, self.probes, self.anchors, plan, report)
+            outcomes = measure.measure(self.sandbox, self.probes, self.anchors, plan, report)
         else:
             before = [
-                ProbeOutcome(probe, anchor, ProbeHit(None) if anchor.memory_ids else None)
+                measure.ProbeOutcome(probe, anchor, ProbeHit(None) if anchor.memory_ids else None)
                 for probe, anchor in zip(self.probes, self.anchors, strict=True)
             ]
             self.run_count += 1
             file = self.copy.with_name(f"rebuilt-{self.run_count}.db")
             with Memory(file, settings=settings, actor=ACTOR, background=False) as rebuilt:
-                rebuild(services, rebuilt.services)
-                outcomes = measure_rebuilt(Sandbox(rebuilt.services), before, plan, report)
+                measure.rebuild(services, rebuilt.services)
+                sandbox = measure.Sandbox(rebuilt.services)
+                outcomes = measure.measure_rebuilt(sandbox, before, plan, report)
         return result(
             outcomes,
             at=moment_text(services.world.now()),

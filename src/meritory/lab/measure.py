@@ -126,20 +126,18 @@ class Sandbox:
                 hint="copy it with meritory.lab.measure.copied",
             )
 
-    def frozen(self, policy: Policy | None = None) -> tuple[Services, FrozenStore]:
+    def frozen(self, policy: Policy | None = None) -> Services:
         """Return the engine with a read-only store, under another policy if given."""
-        store = FrozenStore(self.services.store)
         chosen = policy or self.services.policy
         # No exploration: a measurement must not depend on chance.
         predictor = replace(chosen.predictor, exploration_rate=0.0)
-        services = replace(
+        return replace(
             self.services,
-            store=cast(Store, store),
+            store=cast(Store, FrozenStore(self.services.store)),
             policy=replace(chosen, predictor=predictor),
             observer=Observer(self.services.world),
             counter=None,
         )
-        return services, store
 
 
 MERGES_READ = 10_000
@@ -243,7 +241,7 @@ class _Asker:
         # A missing model falls back to an earlier one, which is written: do it before the freeze.
         state_of(sandbox.services, sandbox.services.user)
         self._store = sandbox.services.store
-        self._services, _ = sandbox.frozen(plan.policy)
+        self._services = sandbox.frozen(plan.policy)
         self._now: datetime = sandbox.services.world.now()
         self._opened: dict[Scope, tuple[FrozenStore, frozenset[str]]] = {}
         # The first question loads the embedder and the index, so its time does not count.

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
@@ -53,18 +53,15 @@ class Probe:
 def read_probes(lines: Iterable[str], source: str = "the file") -> tuple[Probe, ...]:
     """Parse the probes of a file, in order; empty lines and those that start with # are skipped."""
     probes: list[Probe] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        text = line.strip().removeprefix("\ufeff")
-        if not text or text.startswith("#"):
-            continue
-        probe = _read_probe(text, f"line {number} of {source}")
+    seen: dict[str, str] = {}
+    for place, given in read_objects(lines, source):
+        probe = _read_probe(given, place)
         if probe.key in seen:
             raise InputError(
-                f"line {number} of {source} repeats line {seen[probe.key]}",
+                f"{place} repeats {seen[probe.key].removesuffix(f' of {source}')}",
                 hint="keep one of them: it would count twice",
             )
-        seen[probe.key] = number
+        seen[probe.key] = place
         probes.append(probe)
         if len(probes) > PROBE_LIMIT:
             raise InputError(f"{source} has more than {PROBE_LIMIT:,} probes", hint="split it")
@@ -91,8 +88,7 @@ def probe_line(probe: Probe) -> str:
     return json.dumps(plain)
 
 
-def _read_probe(text: str, place: str) -> Probe:
-    given = read_object(text, place)
+def _read_probe(given: Mapping[str, Any], place: str) -> Probe:
     try:
         known_fields(given, _FIELDS)
         for name in ("notes", "provenance"):
@@ -118,22 +114,26 @@ def _read_probe(text: str, place: str) -> Probe:
     return probe
 
 
-def read_object(text: str, place: str) -> Mapping[str, Any]:
-    """Parse the JSON object of a line."""
-    if len(text) > LINE_LIMIT_CHARS:
-        raise InputError(f"{place} has more than {LINE_LIMIT_CHARS:,} characters")
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-        raise InputError(
-            f"{place} is not JSON: {why}", hint="write one object per line; # starts a comment"
-        ) from error
-    if not isinstance(given, dict):
-        raise InputError(
-            f"{place} is not an object", hint='write {"question": ..., "expected": ...}'
-        )
-    return given
+def read_objects(lines: Iterable[str], source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the JSON object of each line and its place; empty lines and comments are skipped."""
+    for number, line in enumerate(lines, start=1):
+        text, place = line.strip().removeprefix("\ufeff"), f"line {number} of {source}"
+        if not text or text.startswith("#"):
+            continue
+        if len(text) > LINE_LIMIT_CHARS:
+            raise InputError(f"{place} has more than {LINE_LIMIT_CHARS:,} characters")
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            raise InputError(
+                f"{place} is not JSON: {why}", hint="write one object per line; # starts a comment"
+            ) from error
+        if not isinstance(given, dict):
+            raise InputError(
+                f"{place} is not an object", hint='write {"question": ..., "expected": ...}'
+            )
+        yield place, given
 
 
 def read_expected(value: object) -> tuple[str, ...]:

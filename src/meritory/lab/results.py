@@ -18,7 +18,6 @@ from meritory.rank.metrics import front
 # The metrics that a change must not lose; p@5 is reported and not judged.
 JUDGED = ("p@1", "p@3", "mrr", "in_prompt")
 
-_SHORT_HASH_CHARS = 12
 Json = Mapping[str, Any]
 
 
@@ -36,23 +35,19 @@ def result(outcomes: Sequence[ProbeOutcome], **about: Any) -> dict[str, Any]:
         "moved": ways["moved"],
         "anchors": dict(sorted(ways.items())),
         "figures": {
-            name: {part: _rounded(getattr(one, part)) for part in ("mean", "low", "high")}
+            name: {part: round(getattr(one, part), 6) for part in ("mean", "low", "high")}
             for name, one in probes.figures(hits).items()
         },
         "latency_ms": {name: round(value, 3) for name, value in probes.latency_ms(hits).items()},
         "tags": {
             tag: {
                 "scored": len(some),
-                **{name: _rounded(one.mean) for name, one in probes.figures(some).items()},
+                **{name: round(one.mean, 6) for name, one in probes.figures(some).items()},
             }
             for tag, some in probes.by_tag(hits).items()
         },
         "results": [_entry(one) for one in outcomes],
     }
-
-
-def _rounded(value: float) -> float:
-    return round(value, 6)
 
 
 def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
@@ -74,7 +69,7 @@ def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
 def compared(before: Json, after: Json, margin: float = probes.MARGIN) -> dict[str, Any]:
     """Compare two runs of the same probes, probe by probe."""
     if before["set_hash"] != after["set_hash"]:
-        left, right = (one["set_hash"][:_SHORT_HASH_CHARS] for one in (before, after))
+        left, right = (one["set_hash"][:12] for one in (before, after))
         raise InputError(
             f"the runs asked different probes (sets {left} and {right})",
             hint="run the same file for both",
@@ -113,11 +108,11 @@ def plain_pair(left: probes.Floats, right: probes.Floats, margin: float) -> dict
     if not found.count:
         return {"pairs": 0, "verdict": found.verdict}
     return {
-        "before": _rounded(float(np.nanmean(left))),
-        "after": _rounded(float(np.nanmean(right))),
-        "mean": _rounded(found.mean),
-        "low": _rounded(found.low),
-        "high": _rounded(found.high),
+        "before": round(float(np.nanmean(left)), 6),
+        "after": round(float(np.nanmean(right)), 6),
+        "mean": round(found.mean, 6),
+        "low": round(found.low, 6),
+        "high": round(found.high, 6),
         "won": int((right > left).sum()),
         "lost": int((right < left).sum()),
         "pairs": found.count,

@@ -36,12 +36,8 @@ SERVER_KEY: Final = _META + "serverInfo"
 _SERVER: Final = {"name": "meritory", "title": "Meritory", "version": __version__}
 # Methods that only the daemon can answer.
 LIVE: Final = frozenset({"tools/call", "resources/list", "resources/read"})
-_CACHEABLE: Final = frozenset(
-    {
-        *("server/discover", "tools/list"),
-        *("resources/list", "resources/templates/list", "resources/read"),
-    }
-)
+_STATIC: Final = frozenset({"server/discover", "tools/list", "resources/templates/list"})
+_CACHEABLE: Final = _STATIC | (LIVE - {"tools/call"})
 
 Json = dict[str, Any]
 

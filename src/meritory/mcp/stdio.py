@@ -300,13 +300,8 @@ def main(argv: Sequence[str]) -> int:
 
 def caller(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the caller: from the command line, else from the client's environment."""
-    given = {
-        "user": options.get("user") or environ.get("MERITORY_USER", ""),
-        "agent": options.get("agent", ""),
-        "project": options.get("project", ""),
-        "harness": options.get("harness", ""),
-        "session_key": environ.get("CLAUDE_CODE_SESSION_ID", ""),
-    }
+    given = {"user": environ.get("MERITORY_USER", ""), **options}
+    given["session_key"] = environ.get("CLAUDE_CODE_SESSION_ID", "")
     known = {name: value for name, value in given.items() if _is_valid(value, _VALUE_LIMIT_CHARS)}
     with contextlib.suppress(OSError):
         folder = environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()

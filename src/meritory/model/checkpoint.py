@@ -25,9 +25,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeAlias
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from meritory.domain.errors import BadCheckpoint, DiskFull, InputError, ReadOnlyStore, StorageError
 from meritory.domain.session import ModelRows
@@ -46,7 +48,6 @@ TEMPORARY_SUFFIX = ".part"
 KEPT_COUNT = 3
 _HEAD = struct.Struct("<4sIII")
 _NUMBER = np.dtype("<f8")
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _FILE_NAME = re.compile(r"model-(0|[1-9][0-9]{0,8})\.sgpt")
 _LEFTOVER = re.compile(r"\.model-[0-9]+\.sgpt\.\w+" + re.escape(TEMPORARY_SUFFIX))
 # Fields that a config has as they are.
@@ -294,60 +295,38 @@ def _digest(*pieces: bytes) -> str:
     return digest.hexdigest()
 
 
-def _is_count(value: Any) -> bool:
-    # True is an int in Python, but not a count.
-    return type(value) is int and 0 <= value <= LARGEST_VERSION
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(_NAME.fullmatch(value))
-
-
-def _are_names(values: Any) -> bool:
-    is_list = isinstance(values, list) and all(map(_is_name, values))
-    return is_list and len(set(values)) == len(values)
+_Count = Annotated[int, Meta(ge=0, le=LARGEST_VERSION)]
+_Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+_Shape = Annotated[list[_Count], Meta(max_length=AXIS_LIMIT)]
+_CONFIG_TYPES: Mapping[str, Any] = {
+    "scorer": _Name,
+    "model_version": _Count,
+    "parameters": Annotated[list[tuple[_Name, _Shape]], Meta(min_length=1)],
+    "dims": dict[str, _Count],
+    "buckets": _Count,
+    "embedder": str,
+    "features": list[_Name],
+    "feature_version": _Count,
+    "sha256": str,
+    "trained_at": Annotated[datetime, Meta(tz=True)],
+    "session_count": _Count,
+}
 
 
 def _check(path: Path, config: Mapping[str, Any]) -> None:
     """Refuse a config in which a value is missing, of the wrong type or out of bounds."""
-
-    def is_shape(shape: Any) -> bool:
-        if not isinstance(shape, list) or len(shape) > AXIS_LIMIT or not all(map(_is_count, shape)):
-            return False
-        # Beside an axis of 0 no other axis may be absurd either.
-        return bool(math.prod(max(size, 1) for size in shape) <= PARAMETER_LIMIT)
-
-    def are_parameters(value: Any) -> bool:
-        if not isinstance(value, list) or not value:
-            return False
-        if not all(isinstance(entry, list) and len(entry) == 2 for entry in value):
-            return False
-        return _are_names([name for name, _ in value]) and all(
-            is_shape(shape) for _, shape in value
-        )
-
-    def is_time(value: Any) -> bool:
+    for name, wanted in _CONFIG_TYPES.items():
         try:
-            return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-        except ValueError:
-            return False
-
-    tests: dict[str, Callable[[Any], bool]] = {
-        "scorer": _is_name,
-        "model_version": _is_count,
-        "parameters": are_parameters,
-        "dims": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
-        "buckets": _is_count,
-        "embedder": lambda value: isinstance(value, str),
-        "features": _are_names,
-        "feature_version": _is_count,
-        "sha256": lambda value: isinstance(value, str),
-        "trained_at": is_time,
-        "session_count": _is_count,
-    }
-    for name, is_sound in tests.items():
-        if not is_sound(config.get(name)):
+            msgspec.convert(config.get(name), wanted)
+        except msgspec.ValidationError:
             _refuse(path, f"its config has no sound {name!r}")
+    features, parameters = config["features"], config["parameters"]
+    if len(set(features)) < len(features):
+        _refuse(path, "its config has no sound 'features'")
+    # Beside an axis of 0 no other axis may be absurd either.
+    largest = max(math.prod(max(size, 1) for size in shape) for _, shape in parameters)
+    if len(dict(parameters)) < len(parameters) or largest > PARAMETER_LIMIT:
+        _refuse(path, "its config has no sound 'parameters'")
 
 
 def _refuse(path: Path, why: str, hint: str = _ADVICE) -> NoReturn:

@@ -103,13 +103,12 @@ def _within(
     A clock set back leaves spending in the future. It counts as now, but only up to one window
     ahead, so that a jump of years does not block for years.
     """
-    found = []
-    for spend in spent:
-        age = now - spend.at
-        if abs(age) < window:
-            left_s = min(window - age, window).total_seconds()
-            found.append((left_s, spend.cost if is_money else 1.0))
-    return sorted(found)
+    ages = ((now - spend.at, spend.cost if is_money else 1.0) for spend in spent)
+    return sorted(
+        (min(window - age, window).total_seconds(), amount)
+        for age, amount in ages
+        if abs(age) < window
+    )
 
 
 def _wait_s(amounts: Sequence[tuple[float, float]], room: float, window: timedelta) -> float:

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import InputError, MissingExtra, PortError
 from meritory.domain.policy import EmbedderSpec
-from meritory.ports.embedder import BatchEmbedder, Vectors, checked, identity
+from meritory.ports.embedder import VOCABULARY_FILE, BatchEmbedder, Vectors, checked, identity
 from meritory.text.tokens import WordPiece
 
 # MiniLM and its kin were trained on at most this many word pieces, the two markers included.
 MAX_PIECES = 256
 START_PIECE, END_PIECE = "[CLS]", "[SEP]"
-VOCABULARY_FILE = "vocab.txt"
 
 
 class _LocalEmbedder(BatchEmbedder):
@@ -94,7 +93,15 @@ class OnnxEmbedder(_LocalEmbedder):
         self._inputs = {item.name for item in self._session.get_inputs()}
 
     def _run(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        ids, mask = self._padded(texts)
+        rows = [
+            [self._start_id, *self._pieces.encode(text)[: MAX_PIECES - 2], self._end_id]
+            for text in texts
+        ]
+        ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        mask = np.zeros_like(ids)
+        for at, row in enumerate(rows):
+            ids[at, : len(row)] = row
+            mask[at, : len(row)] = 1
         known: dict[str, NDArray[np.generic]] = {
             "input_ids": ids,
             "attention_mask": mask,
@@ -111,20 +118,12 @@ class OnnxEmbedder(_LocalEmbedder):
             out: NDArray[np.float32] = self._session.run(None, given)[0]
         except self._failures as error:
             raise PortError(f"the ONNX model failed: {error}") from error
-        return _mean(out, mask) if out.ndim == 3 else out
-
-    def _padded(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        rows = [
-            [self._start_id, *self._pieces.encode(text)[: MAX_PIECES - 2], self._end_id]
-            for text in texts
-        ]
-        longest = max(map(len, rows))
-        ids = np.zeros((len(rows), longest), np.int64)
-        mask = np.zeros((len(rows), longest), np.int64)
-        for at, row in enumerate(rows):
-            ids[at, : len(row)] = row
-            mask[at, : len(row)] = 1
-        return ids, mask
+        if out.ndim != 3:
+            return out
+        # The mean over each text's own pieces; padding does not count.
+        weights = mask[:, :, None].astype(np.float32)
+        mean: NDArray[np.float32] = (out * weights).sum(axis=1) / weights.sum(axis=1)
+        return mean
 
 
 def _fingerprint(file: Path) -> str:
@@ -141,14 +140,6 @@ def _own_errors(runtime: Any) -> tuple[type[Exception], ...]:
     """Return onnxruntime's errors, which have no base class but Exception in common."""
     state = vars(runtime.capi.onnxruntime_pybind11_state).values()
     return tuple(item for item in state if isinstance(item, type) and issubclass(item, Exception))
-
-
-def _mean(states: NDArray[np.float32], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the mean over each text's own pieces; padding does not count."""
-    weights = mask[:, :, None].astype(np.float32)
-    total: NDArray[np.float32] = (states * weights).sum(axis=1)
-    mean: NDArray[np.float32] = total / weights.sum(axis=1)
-    return mean
 
 
 def _vocabulary(file: Path) -> tuple[WordPiece, tuple[int, int]]:

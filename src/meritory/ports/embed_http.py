@@ -19,7 +19,7 @@ from meritory.domain.errors import BadReply, InputError, PortError, PortTimeout
 from meritory.domain.policy import EmbedderSpec
 from meritory.domain.world import World
 from meritory.ports.embedder import BatchEmbedder, Vectors, checked, identity
-from meritory.ports.llm import check_url, refusal_error
+from meritory.ports.llm import HttpRefusal, check_url
 
 MAX_ATTEMPTS = 4
 FIRST_PAUSE_MS = 200.0
@@ -35,16 +35,6 @@ _HINTS = {
     403: "check the embedder's api_key",
     429: "the server limits requests; try again later",
 }
-
-
-class _EmbedRefused(Exception):
-    """The server answered with an error status."""
-
-    def __init__(self, status: int, body: str, retry_after: str | None) -> None:
-        super().__init__(status)
-        self.status = status
-        self.body = body
-        self.retry_after = retry_after
 
 
 class _EmbedUnreachable(Exception):
@@ -96,14 +86,18 @@ class HttpEmbedder(BatchEmbedder):
             attempt += 1
             try:
                 return self._post(texts, deadline_ms - self._world.monotonic_ms())
-            except _EmbedRefused as refusal:
+            except HttpRefusal as refusal:
                 if refusal.status in REFUSED_FORMAT_STATUSES and len(self._formats) > 1:
                     self._formats = self._formats[1:]
                     continue
+                missing = f"does the server have the model {self._spec.model!r}"
+                hints = {**_HINTS, 404: f"{missing}, and is {self._url} right?"}
+                failure = refusal.error(
+                    self._server, self._spec.api_key, hints, "see the server's log"
+                )
                 if refusal.status not in RETRIED_STATUSES or attempt >= MAX_ATTEMPTS:
-                    raise self._refusal_error(refusal) from refusal
+                    raise failure from refusal
                 pause_ms = _pause_ms(attempt, refusal.retry_after)
-                failure: PortError = self._refusal_error(refusal)
             except _EmbedUnreachable as silence:
                 failure = PortError(
                     f"no connection to the embedder: {silence}",
@@ -136,7 +130,7 @@ class HttpEmbedder(BatchEmbedder):
         except urllib.error.HTTPError as error:
             with error:
                 quoted = error.read(4096).decode("utf-8", "replace")
-            raise _EmbedRefused(error.code, quoted, error.headers.get("Retry-After")) from error
+            raise HttpRefusal(error.code, quoted, error.headers.get("Retry-After")) from error
         except TimeoutError as error:
             raise self._timeout_error() from error
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
@@ -160,17 +154,6 @@ class HttpEmbedder(BatchEmbedder):
         return PortTimeout(
             f"{self._server} gave no embeddings within {self._spec.timeout_ms} ms",
             hint="look at the server's load, or use a smaller model",
-        )
-
-    def _refusal_error(self, refusal: _EmbedRefused) -> PortError:
-        missing = f"does the server have the model {self._spec.model!r}, and is {self._url} right?"
-        return refusal_error(
-            self._server,
-            refusal.status,
-            refusal.body,
-            self._spec.api_key,
-            {**_HINTS, 404: missing},
-            "see the server's log",
         )
 
 

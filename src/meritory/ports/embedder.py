@@ -137,14 +137,6 @@ def identity(kind: str, spec: EmbedderSpec) -> str:
     return name
 
 
-def embed_in_batches(
-    texts: Sequence[str], max_batch: int, embed: Callable[[Sequence[str]], Vectors]
-) -> Vectors:
-    """Return the rows of all texts, asking for at most `max_batch` at a time."""
-    parts = [embed(texts[at : at + max_batch]) for at in range(0, len(texts), max_batch)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
 class BatchEmbedder(ABC):
     """Texts go to the model with their prefix, at most `max_batch` at a time."""
 
@@ -175,7 +167,10 @@ class BatchEmbedder(ABC):
     def _embed(self, texts: Sequence[str]) -> Vectors:
         if not texts:
             return np.zeros((0, self.dimension), np.float32)
-        rows = embed_in_batches(texts, self.max_batch, self._embed_batch)
+        starts = range(0, len(texts), self.max_batch)
+        rows = np.concatenate(
+            [self._embed_batch(texts[start : start + self.max_batch]) for start in starts]
+        )
         self._dimension = rows.shape[1]
         return rows
 

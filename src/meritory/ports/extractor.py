@@ -1,8 +1,7 @@
-"""A finished session as a case for an extractor: what the model is shown, and the reply's shape."""
+"""Extractors: the prompt for a finished session, the shape of the reply, and its checks."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from meritory.domain.errors import BadReply, InputError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Turn
 from meritory.domain.world import World
-from meritory.ports.llm import Llm, Prompt
+from meritory.ports.llm import Llm, Prompt, object_schema, quote
 from meritory.text.extract import rules
 from meritory.text.extract.attribution import QuoteAttribution, attribute_quote
 from meritory.text.extract.rules import (
@@ -43,20 +42,11 @@ SPEAKERS: Final[Mapping[str, str]] = {
 }
 
 
-def _object(**fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
-
-
-SCHEMA: Final[Mapping[str, Any]] = _object(
+SCHEMA: Final[Mapping[str, Any]] = object_schema(
     case={"type": "string"},
     candidates={
         "type": "array",
-        "items": _object(
+        "items": object_schema(
             content={"type": "string"},
             kind={"type": "string", "enum": list(KINDS)},
             speaker={"type": "string", "enum": ["user", "assistant", "tool"]},
@@ -73,7 +63,7 @@ SCHEMA: Final[Mapping[str, Any]] = _object(
 
 @dataclass(frozen=True, slots=True)
 class ExtractInput:
-    """What is put before a model, and what is needed to check its reply."""
+    """A prompt for a model, and the data to check its reply."""
 
     number: str
     rules: str
@@ -85,10 +75,10 @@ class ExtractInput:
     def prompt(self) -> Prompt:
         """The whole case in words."""
         spoken = "\n".join(
-            f"[{SPEAKERS[turn.role]}] {_quoted(turn.text)}" for turn in self.turns if turn.text
+            f"[{SPEAKERS[turn.role]}] {quote(turn.text)}" for turn in self.turns if turn.text
         )
         known = "\n".join(
-            f"{handle} {_quoted(redact(memory.content)[:KNOWN_LIMIT_CHARS])}"
+            f"{handle} {quote(redact(memory.content)[:KNOWN_LIMIT_CHARS])}"
             for handle, memory in self.known.items()
         )
         return Prompt(
@@ -109,7 +99,7 @@ def build_case(
         number=f"{world.random_bits(64):016x}",
         rules=rules,
         turns=_shown(transcript),
-        known={f"k{place}": memory for place, memory in enumerate(known, 1)},
+        known={f"k{number}": memory for number, memory in enumerate(known, 1)},
     )
 
 
@@ -123,10 +113,6 @@ def _shown(transcript: Sequence[Turn]) -> tuple[Turn, ...]:
         left -= len(text)
         shown.append(Turn(turn.role, text))
     return tuple(reversed(shown)) if any(turn.text for turn in shown) else ()
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 KNOWN_LIMIT: Final = 8
@@ -157,7 +143,6 @@ class RulesExtractor:
 
 def open_extractor(kind: str, llm: Llm | None = None, world: World | None = None) -> Extractor:
     """Return the extractor of a kind (rules or llm), or a model's with the prompt in a file."""
-
     if kind == "rules":
         return RulesExtractor()
     if llm is None:
@@ -176,7 +161,7 @@ _VERSION: Final = re.compile(r"[\w.-]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class ExtractionPrompt:
-    """Return the instructions of a model, by the version stored with its memories."""
+    """The instructions of a model, and the version stored with its memories."""
 
     version: str
     text: str
@@ -223,69 +208,53 @@ class LlmExtractor:
             # The number stands nowhere in the data, so a reply copied from there can not have it.
             raise BadReply("the extractor's reply is about another case")
         cited: set[str] = set()
-        made = [_candidate(case, row, cited) for row in data["candidates"][:CANDIDATE_LIMIT]]
+        results = [_candidate(case, row, cited) for row in data["candidates"][:CANDIDATE_LIMIT]]
         return Extraction(
-            tuple(one for one in made if isinstance(one, FoundClaim)),
-            tuple(one for one in made if isinstance(one, Declined)),
+            tuple(result for result in results if isinstance(result, FoundClaim)),
+            tuple(result for result in results if isinstance(result, Declined)),
         )
 
 
 def _candidate(
     case: ExtractInput, row: Mapping[str, Any], cited: set[str]
 ) -> FoundClaim | Declined | None:
-    """One proposal after every check; None for what is known already."""
-    quote = " ".join(row["quote"].split())
+    """Return a proposal after every check; None for one that is known already."""
+    quoted = " ".join(row["quote"].split())
     content = _clean(row["content"], CONTENT_LIMIT_CHARS)
-    has_quote = len(quote) >= QUOTE_MIN_CHARS
-    speaker = attribute_quote(case.turns, quote, content) if has_quote else None
-    found = _found(row, content, quote, speaker)
-    if speaker is None:
-        return Declined(found, "its quote is not in the transcript", "refused")
-    if not _is_storable(content):
-        return Declined(found, "it is no text that can be stored", "refused")
-    if row["helps_later"] != "yes":
-        why = _clean(row["why"], WHY_LIMIT_CHARS)
-        return Declined(
-            found, f"it would not help later: {why}" if why else "it would not help later"
-        )
-    if row["intent"] == "new":
-        return found
-    handle = row["existing_id"].strip()
-    memory = case.known.get(handle)
-    if memory is None or handle in cited:
-        told = "it names a memory twice" if memory else "it names a memory that was not shown"
-        return Declined(found, told, "refused")
-    cited.add(handle)
-    if row["intent"] == "skip_redundant":
-        return None
-    return replace(found, supersedes=memory.id)
-
-
-def _found(
-    row: Mapping[str, Any], content: str, quote: str, standing: QuoteAttribution | None
-) -> FoundClaim:
-    """The proposal with what code knows about it; without a place it counts for least."""
-    held = standing or QuoteAttribution("assistant_derived", "agent", 0, quote)
-    ceiling = 1.0 if held.provenance == "user_stated" else CONFIRMED
-    return FoundClaim(
+    is_long = len(quoted) >= QUOTE_MIN_CHARS
+    attribution = attribute_quote(case.turns, quoted, content) if is_long else None
+    # A claim without a speaker counts for least.
+    speaker = attribution or QuoteAttribution("assistant_derived", "agent", 0, quoted)
+    ceiling = 1.0 if speaker.provenance == "user_stated" else CONFIRMED
+    claim = FoundClaim(
         content=content,
         kind=row["kind"],
-        provenance=held.provenance,
-        origin=held.origin,
+        provenance=speaker.provenance,
+        origin=speaker.origin,
         confidence=min(max(float(row["confidence"]), IMPLIED), ceiling),
-        turn=held.turn,
-        quote=redact(held.quote),
+        turn=speaker.turn,
+        quote=redact(speaker.quote),
     )
-
-
-def _clean(text: str, limit_chars: int) -> str:
-    """Free text as it may be stored and shown: one line, bounded, nothing hidden, no secret."""
-    return redact(" ".join(visible(text).split())[:limit_chars]).strip()
-
-
-def _is_storable(content: str) -> bool:
+    if attribution is None:
+        return Declined(claim, "its quote is not in the transcript", "refused")
     try:
         check_text(content)
     except InputError:
-        return False
-    return True
+        return Declined(claim, "it is no text that can be stored", "refused")
+    if row["helps_later"] != "yes":
+        why = _clean(row["why"], WHY_LIMIT_CHARS)
+        return Declined(claim, "it would not help later" + (f": {why}" if why else ""))
+    if row["intent"] == "new":
+        return claim
+    handle = row["existing_id"].strip()
+    memory = case.known.get(handle)
+    if memory is None or handle in cited:
+        reason = "it names a memory twice" if memory else "it names a memory that was not shown"
+        return Declined(claim, reason, "refused")
+    cited.add(handle)
+    return None if row["intent"] == "skip_redundant" else replace(claim, supersedes=memory.id)
+
+
+def _clean(text: str, limit_chars: int) -> str:
+    """Return free text as it may be stored: one line, bounded, nothing hidden, no secret."""
+    return redact(" ".join(visible(text).split())[:limit_chars]).strip()

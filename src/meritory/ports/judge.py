@@ -8,7 +8,6 @@ that can ask for nothing), and one entry is there only to be rated low.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, Final, Protocol
 from meritory.domain.errors import BadReply
 from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.domain.world import World
-from meritory.ports.llm import Llm, Prompt
+from meritory.ports.llm import Llm, Prompt, object_schema, quote
 from meritory.text.judge.digest import Digest
 from meritory.text.judge.evidence import judge_session
 from meritory.text.judge.prompt_injection import mask_injections, visible
@@ -83,20 +82,11 @@ to be explained that could have been remembered. 0: everything had to be.
 - reasoning: two or three sentences of your own."""
 
 
-def _object(**fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
-
-
-SCHEMA: Final[Mapping[str, Any]] = _object(
+SCHEMA: Final[Mapping[str, Any]] = object_schema(
     case={"type": "string"},
     memories={
         "type": "array",
-        "items": _object(
+        "items": object_schema(
             ordinal={"type": "integer"},
             score={"type": "number"},
             re_explained={"type": "boolean"},
@@ -133,7 +123,7 @@ class JudgeInput:
     @property
     def prompt(self) -> Prompt:
         """The whole case in words."""
-        lines = "\n".join(f"{n} {_quoted(entry.text)}" for n, entry in enumerate(self.entries, 1))
+        lines = "\n".join(f"{n} {quote(entry.text)}" for n, entry in enumerate(self.entries, 1))
         count = len(self.entries)
         return Prompt(
             RULES,
@@ -224,13 +214,9 @@ def _tail(transcript: Sequence[Turn]) -> list[str]:
         recent = turn.text[-4 * TRANSCRIPT_LIMIT_CHARS :]
         text = mask_injections(redact(strip_trailers(strip_injected(recent)))).strip()
         if text:
-            lines.append(f"[{SPEAKERS[turn.role]}] {_quoted(text[-left:])}")
+            lines.append(f"[{SPEAKERS[turn.role]}] {quote(text[-left:])}")
             left -= len(text)
     return lines[::-1]
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 class Judge(Protocol):

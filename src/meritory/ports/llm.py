@@ -75,6 +75,21 @@ class LlmReply:
     raw: str
 
 
+def object_schema(**fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with exactly these fields."""
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+
+
+def quote(text: str) -> str:
+    """Return a text as one JSON string: it cannot pass for a part of the prompt."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 class Llm(Protocol):
     """A model that answers in JSON."""
 
@@ -131,17 +146,24 @@ def check_url(url: str, what: str, key_setting: str) -> None:
         )
 
 
-def refusal_error(
-    server: str, status: int, body: str, key: str, hints: Mapping[int, str], other: str
-) -> PortError:
-    """Return the error for an error status: what the server said, without the key, and a hint."""
-    # Some servers repeat the key in their errors.
-    hidden = body.replace(key, "***") if key else body
-    said = " ".join(hidden[: 10 * MAX_QUOTED_CHARS].split())[:MAX_QUOTED_CHARS]
-    hint = hints.get(status, other)
-    if 300 <= status < 400:
-        hint = "redirects are not followed; give the final address as url"
-    return PortError(f"{server} answered {status}: {said}", hint=hint)
+class HttpRefusal(Exception):
+    """A server answered with an error status."""
+
+    def __init__(self, status: int, body: str, retry_after: str | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
+
+    def error(self, server: str, key: str, hints: Mapping[int, str], other: str) -> PortError:
+        """Return the error to raise: the server's words without the key, and a hint."""
+        # Some servers repeat the key in their errors.
+        hidden = self.body.replace(key, "***") if key else self.body
+        said = " ".join(hidden[: 10 * MAX_QUOTED_CHARS].split())[:MAX_QUOTED_CHARS]
+        hint = hints.get(self.status, other)
+        if 300 <= self.status < 400:
+            hint = "redirects are not followed; give the final address as url"
+        return PortError(f"{server} answered {self.status}: {said}", hint=hint)
 
 
 def read_json(raw: str | bytes, what: str) -> Any:
@@ -206,15 +228,6 @@ def check_shape(value: Any, schema: Mapping[str, Any], place: str = "the answer"
 # -- the vendors' clients -------------------------------------------------------------------------
 
 
-class _LlmRefused(Exception):
-    """The server answered with an error status."""
-
-    def __init__(self, status: int, body: str) -> None:
-        super().__init__(status)
-        self.status = status
-        self.body = body
-
-
 class _LlmUnreachable(PortError):
     """No answer came back, so nothing can have been charged."""
 
@@ -227,6 +240,11 @@ class _ClientLlm(ABC):
     URL_ENDS: tuple[str, ...]
     # The fields of a server's token counts: those for input, and at last that for output.
     COUNTS: tuple[str, ...]
+    # The class of the vendor's client, its own options, and the headers with and without a key.
+    CLIENT: str
+    OPTIONS: Mapping[str, Any] = {}
+    HEADERS: Mapping[str, str] = {}
+    KEY_HEADER: tuple[str, str]
 
     def __init__(self, spec: LlmSpec, meter: Meter | None, world: World | None = None) -> None:
         self._spec = spec
@@ -259,8 +277,20 @@ class _ClientLlm(ABC):
 
     @cached_property
     def _client(self) -> Any:
-        """The vendor's client on our own wire."""
-        return self._opened()
+        """The vendor's client on our own transport."""
+        from meritory.ports.llm_transport import guarded_client
+
+        key, timeout_ms = self._spec.api_key, self._spec.timeout_ms
+        name, value = self.KEY_HEADER
+        headers = {**self.HEADERS, **({name: value.format(key)} if key else {})}
+        return getattr(self._sdk, self.CLIENT)(
+            api_key=key or _NO_KEY,
+            base_url=self._base_url,
+            timeout=timeout_ms / 1000.0,
+            max_retries=0,
+            http_client=guarded_client(headers, timeout_ms, self._world),
+            **self.OPTIONS,
+        )
 
     def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> LlmReply:
         """Return an answer in the shape of the schema."""
@@ -274,11 +304,16 @@ class _ClientLlm(ABC):
                 envelope, taken = self._exchange(asked, schema, forms[0])
                 self._forms = forms
                 break
-            except _LlmRefused as refusal:
+            except HttpRefusal as refusal:
                 if self._adapts(refusal):
                     continue
                 if refusal.status not in REFUSED_FORM_STATUSES or len(forms) == 1:
-                    raise self._refusal_error(refusal) from refusal
+                    missing = f"does the server have the model {self._spec.model!r}"
+                    hints = {**_HINTS, 404: f"{missing}, and is llm.url right?"}
+                    other = "check llm.model and llm.url"
+                    if refusal.status >= 500:
+                        other = "the server failed; look at its log"
+                    raise refusal.error(self._server, self._spec.api_key, hints, other) from refusal
                 forms = forms[1:]
         text = self._text(envelope)
         data = read_answer(text, self.name)
@@ -301,7 +336,7 @@ class _ClientLlm(ABC):
             taken = (guess, len(body) // CHARS_PER_TOKEN + 1)
             envelope = read_json(body, f"the reply of {self._server}")
             taken = self._usage(envelope) or taken
-        except (_LlmRefused, _LlmUnreachable):
+        except (HttpRefusal, _LlmUnreachable):
             taken = (0, 0)
             raise
         finally:
@@ -310,12 +345,12 @@ class _ClientLlm(ABC):
         return envelope, taken
 
     def _sent(self, prompt: Prompt, schema: Mapping[str, Any], form: str) -> bytes:
-        from meritory.ports.llm_transport import TooLong, UnreadableReply
+        from meritory.ports.llm_transport import UnreadableReply
 
         try:
-            found: bytes = self._create(prompt, schema, form).http_response.content
+            content: bytes = self._create(prompt, schema, form).http_response.content
         except self._sdk.APIStatusError as error:
-            raise _LlmRefused(error.status_code, error.response.text) from error
+            raise HttpRefusal(error.status_code, error.response.text) from error
         except self._sdk.APITimeoutError as error:
             raise PortTimeout(
                 f"{self._server} gave no answer within {self._spec.timeout_ms} ms",
@@ -323,33 +358,17 @@ class _ClientLlm(ABC):
             ) from error
         except self._sdk.APIConnectionError as error:
             cause = error.__cause__
-            if isinstance(cause, TooLong | UnreadableReply):
+            if isinstance(cause, UnreadableReply):
                 raise BadReply(f"{self._server}: {cause}") from error
             raise _LlmUnreachable(
                 f"no connection to the model: {cause or error}",
                 hint=f"is the server running at {self._server}?",
             ) from error
-        return found
+        return content
 
-    def _refusal_error(self, refusal: _LlmRefused) -> PortError:
-        missing = f"does the server have the model {self._spec.model!r}, and is llm.url right?"
-        is_fault = refusal.status >= 500
-        return refusal_error(
-            self._server,
-            refusal.status,
-            refusal.body,
-            self._spec.api_key,
-            {**_HINTS, 404: missing},
-            "the server failed; look at its log" if is_fault else "check llm.model and llm.url",
-        )
-
-    def _adapts(self, refusal: _LlmRefused) -> bool:
-        """Whether the next request will differ in what the server complained about."""
+    def _adapts(self, refusal: HttpRefusal) -> bool:
+        """Return whether the next request differs in what the server complained about."""
         return False
-
-    @abstractmethod
-    def _opened(self) -> Any:
-        """A new client."""
 
     @abstractmethod
     def _create(self, prompt: Prompt, schema: Mapping[str, Any], form: str) -> Any:
@@ -377,21 +396,10 @@ class OpenAiLlm(_ClientLlm):
     FORMS = ("json_schema", "json_object", "plain")
     URL_ENDS = ("/chat/completions",)
     COUNTS = ("prompt_tokens", "completion_tokens")
+    CLIENT = "OpenAI"
+    KEY_HEADER = ("authorization", "Bearer {}")
     # The older name first: local servers know no other.
     _limit_name = "max_tokens"
-
-    def _opened(self) -> Any:
-        from meritory.ports.llm_transport import Wire, guarded_client
-
-        key = self._spec.api_key
-        wire = Wire({"authorization": f"Bearer {key}"} if key else {}, self._spec.timeout_ms)
-        return self._sdk.OpenAI(
-            api_key=key or _NO_KEY,
-            base_url=self._base_url,
-            timeout=self._spec.timeout_ms / 1000.0,
-            max_retries=0,
-            http_client=guarded_client(wire, self._world),
-        )
 
     def _create(self, prompt: Prompt, schema: Mapping[str, Any], form: str) -> Any:
         agreed = {"name": ANSWER_NAME, "schema": schema, "strict": True}
@@ -410,7 +418,7 @@ class OpenAiLlm(_ClientLlm):
             **formats[form],
         )
 
-    def _adapts(self, refusal: _LlmRefused) -> bool:
+    def _adapts(self, refusal: HttpRefusal) -> bool:
         newer = "max_completion_tokens"
         if refusal.status != 400 or self._limit_name == newer or newer not in refusal.body:
             return False
@@ -438,22 +446,11 @@ class AnthropicLlm(_ClientLlm):
         "cache_read_input_tokens",
         "output_tokens",
     )
-
-    def _opened(self) -> Any:
-        from meritory.ports.llm_transport import Wire, guarded_client
-
-        headers = {"anthropic-version": "2023-06-01"}
-        if self._spec.api_key:
-            headers["x-api-key"] = self._spec.api_key
-        return self._sdk.Anthropic(
-            api_key=self._spec.api_key or _NO_KEY,
-            base_url=self._base_url,
-            timeout=self._spec.timeout_ms / 1000.0,
-            max_retries=0,
-            # Otherwise a host program that records traces would record what was judged.
-            open_telemetry=False,
-            http_client=guarded_client(Wire(headers, self._spec.timeout_ms), self._world),
-        )
+    CLIENT = "Anthropic"
+    # Otherwise a host program that records traces would record what was judged.
+    OPTIONS: Mapping[str, Any] = {"open_telemetry": False}
+    HEADERS: Mapping[str, str] = {"anthropic-version": "2023-06-01"}
+    KEY_HEADER = ("x-api-key", "{}")
 
     def _create(self, prompt: Prompt, schema: Mapping[str, Any], form: str) -> Any:
         tool = {"name": ANSWER_NAME, "description": "Give the answer.", "input_schema": schema}

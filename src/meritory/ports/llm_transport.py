@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import httpx2
 
@@ -17,20 +16,8 @@ SENT_HEADERS = frozenset({"host", "content-type", "content-length", "accept"})
 OWN_HEADERS = {"user-agent": "meritory", "accept-encoding": "identity", "connection": "close"}
 
 
-class TooLong(httpx2.TransportError):
-    """The reply is larger than any honest one."""
-
-
 class UnreadableReply(httpx2.TransportError):
-    """The reply is packed although that was not asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """What a connection may do: the headers that are ours to send, and the time for everything."""
-
-    headers: Mapping[str, str] = field(repr=False)
-    timeout_ms: int
+    """The reply is larger than any honest one, or packed although that was not asked for."""
 
 
 class GuardedTransport(httpx2.BaseTransport):
@@ -39,23 +26,23 @@ class GuardedTransport(httpx2.BaseTransport):
     It knows no proxies, reads no environment, and keeps no connection open between calls.
     """
 
-    def __init__(self, wire: Wire, world: World) -> None:
-        self._wire = wire
+    def __init__(self, headers: Mapping[str, str], timeout_ms: int, world: World) -> None:
+        self._headers = {**OWN_HEADERS, **headers}
+        self._timeout_ms = timeout_ms
         self._world = world
         self._inner = httpx2.HTTPTransport(
             trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
         )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        deadline_ms = self._world.monotonic_ms() + self._wire.timeout_ms
+        deadline_ms = self._world.monotonic_ms() + self._timeout_ms
         kept = {name: value for name, value in request.headers.items() if name in SENT_HEADERS}
-        own = {**OWN_HEADERS, **self._wire.headers}
         # A request of its own: the clients read their own headers again when the reply is there.
         reply = self._inner.handle_request(
             httpx2.Request(
                 request.method,
                 request.url,
-                headers={**kept, **own},
+                headers={**kept, **self._headers},
                 stream=request.stream,
                 extensions=request.extensions,
             )
@@ -88,7 +75,7 @@ class _Bounded(httpx2.SyncByteStream):
         for chunk in self._reply.iter_raw():
             size += len(chunk)
             if size > MAX_REPLY_BYTES:
-                raise TooLong(f"the reply has more than {MAX_REPLY_BYTES} bytes")
+                raise UnreadableReply(f"the reply has more than {MAX_REPLY_BYTES} bytes")
             if self._world.monotonic_ms() > self._deadline_ms:
                 raise httpx2.ReadTimeout("the reply took too long")
             yield chunk
@@ -97,11 +84,11 @@ class _Bounded(httpx2.SyncByteStream):
         self._reply.close()
 
 
-def guarded_client(wire: Wire, world: World) -> httpx2.Client:
+def guarded_client(headers: Mapping[str, str], timeout_ms: int, world: World) -> httpx2.Client:
     """Return an HTTP client for one model: no redirects, no proxies, no cookies kept for others."""
     return httpx2.Client(
-        transport=GuardedTransport(wire, world),
-        timeout=wire.timeout_ms / 1000.0,
+        transport=GuardedTransport(headers, timeout_ms, world),
+        timeout=timeout_ms / 1000.0,
         follow_redirects=False,
         trust_env=False,
     )

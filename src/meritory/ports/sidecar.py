@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Condition, Lock, Thread
 
 import msgspec
@@ -23,11 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import BadReply, PortError, PortTimeout
+from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.model.base import MAX_CHARS
 from meritory.ports.breaker import FIRST_PAUSE_MS, CircuitBreaker
 from meritory.ports.scorer import ModelFolders, ScoreRequest, ScorerFacts
-from meritory.ports.trainer_process import StoreLocation, environment_of
+from meritory.ports.trainer_process import environment_of
 
 LINE_LIMIT_BYTES = 4 << 20
 # A request or a start without an answer for this long counts as a crash.
@@ -112,14 +114,14 @@ def read_scores(reply: ScoreReply, request: ScoreRequest) -> NDArray[np.float64]
     if reply.error is not None:
         raise PortError(f"the predictor refused ({reply.error.code}): {reply.error.message}")
     try:
-        found = _RESULTS.decode(reply.result)
+        result = _RESULTS.decode(reply.result)
     except _UNREADABLE as error:
         raise BadReply(f"the predictor's scores cannot be read: {error}") from error
-    if tuple(one.id for one in found.scores) != request.memory_ids:
+    if tuple(item.id for item in result.scores) != request.memory_ids:
         raise BadReply("the predictor scored other candidates than it was asked about")
-    if found.model_version != request.version:
-        raise BadReply(f"model {found.model_version} answered for model {request.version}")
-    scores = np.array([one.score for one in found.scores], np.float64)
+    if result.model_version != request.version:
+        raise BadReply(f"model {result.model_version} answered for model {request.version}")
+    scores = np.array([item.score for item in result.scores], np.float64)
     if not np.isfinite(scores).all():
         raise BadReply("the predictor returned a score that is not finite")
     return scores
@@ -179,11 +181,12 @@ class Child:
             env=environment_of(environment or {}),
         )
         pipes = self._process.stdin, self._process.stdout, self._process.stderr
-        self._input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)
-        os.set_blocking(self._input.fileno(), False)
+        self.input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)
+        os.set_blocking(self.input.fileno(), False)
         self._unsent = memoryview(b"")
         self._complaints: deque[int] = deque(maxlen=_ERROR_BYTES)
         self.pid = self._process.pid
+        self.terminate, self.kill = self._process.terminate, self._process.kill
 
     @property
     def complaints(self) -> str:
@@ -195,19 +198,20 @@ class Child:
         """Whether some data is not written yet."""
         return len(self._unsent) > 0
 
-    def send(self, data: bytes) -> None:
-        """Set the data for `push`; earlier data must be written first."""
+    def send(self, data: bytes, left_s: Callable[[], float] = lambda: 0.0) -> None:
+        """Write data in the time left; earlier data must be written first."""
         self._unsent = memoryview(data)
+        self.push(left_s)
 
     def push(self, left_s: Callable[[], float]) -> None:
-        """Write the data, as much as the process accepts in the time left."""
-        if self._input.closed:
+        """Write the unsent data, as much as the process accepts in the time left."""
+        if self.input.closed:
             return
         room = select.poll()
-        room.register(self._input, select.POLLOUT)
+        room.register(self.input, select.POLLOUT)
         while self.has_unsent:
             try:
-                self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
+                self._unsent = self._unsent[os.write(self.input.fileno(), self._unsent) :]
             except BlockingIOError:
                 if not room.poll(left_s() * 1e3):
                     return
@@ -237,29 +241,17 @@ class Child:
                                 self._complaints.extend(os.read(self._errors.fileno(), _READ_BYTES))
                         return
 
-    def end_input(self) -> None:
-        """Close its stdin; no thread may be writing."""
-        self._input.close()
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self._process.terminate()
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self._process.kill()
-
     def wait_or_kill(self, patience_s: float) -> int:
         """Return its exit code; kill it when it does not end in time."""
         try:
             return self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             return self._process.wait()
 
     def close(self) -> None:
         """Close the pipes; no thread may be writing."""
-        for pipe in (self._input, self._output, self._errors):
+        for pipe in (self.input, self._output, self._errors):
             pipe.close()
 
 
@@ -270,7 +262,7 @@ class Child:
 class SidecarSpec:
     """The process to start, and its timeouts."""
 
-    store: StoreLocation
+    store: Place
     shelves: ModelFolders
     score_timeout_ms: float
     crash_disable_threshold: int = 3
@@ -315,7 +307,7 @@ class SidecarScorer:
         self._spec = spec
         self._world = world
         # Held during a request: one at a time.
-        self._turn = Lock()
+        self._request_lock = Lock()
         # Guards everything below.
         self._changed = Condition()
         self._thread: Thread | None = None
@@ -350,7 +342,7 @@ class SidecarScorer:
         began_ms = self._world.monotonic_ms()
         deadline_ms = began_ms + self._spec.score_timeout_ms
         try:
-            if not self._turn.acquire(timeout=self._spec.score_timeout_ms / 1e3):
+            if not self._request_lock.acquire(timeout=self._spec.score_timeout_ms / 1e3):
                 raise PortTimeout("the predictor was busy with other sessions")
             try:
                 life = self._idle_life(deadline_ms)
@@ -358,11 +350,10 @@ class SidecarScorer:
                 line = score_line(self._request_count, request)
                 with self._changed:
                     life.pending = self._request_count
-                life.child.send(line)
-                life.child.push(lambda: self._left_s(deadline_ms))
+                life.child.send(line, lambda: self._left_s(deadline_ms))
                 reply = self._reply(life, deadline_ms)
             finally:
-                self._turn.release()
+                self._request_lock.release()
         except PortTimeout:
             with self._changed:
                 self._timeout_count += 1
@@ -403,24 +394,23 @@ class SidecarScorer:
             thread.join(_KILL_LIMIT_S)
             return
         for end, patience_s in (
-            (self._ask_to_end, _ASK_LIMIT_S),
-            (Child.terminate, _TERM_LIMIT_S),
-            (Child.kill, _KILL_LIMIT_S),
+            (partial(self._ask_to_end, life.child), _ASK_LIMIT_S),
+            (life.child.terminate, _TERM_LIMIT_S),
+            (life.child.kill, _KILL_LIMIT_S),
         ):
-            end(life.child)
+            end()
             thread.join(patience_s)
             if not thread.is_alive():
                 return
 
     def _ask_to_end(self, child: Child) -> None:
-        if self._turn.acquire(timeout=_ASK_LIMIT_S):
+        if self._request_lock.acquire(timeout=_ASK_LIMIT_S):
             try:
                 if not child.has_unsent:
                     child.send(call_line(self._request_count + 1, "shutdown", {}))
-                    child.push(lambda: 0.0)
-                child.end_input()
+                child.input.close()
             finally:
-                self._turn.release()
+                self._request_lock.release()
 
     # -- one request ------------------------------------------------------------------------
 
@@ -533,7 +523,6 @@ class SidecarScorer:
         now_ms = self._world.monotonic_ms()
         # A new pipe has room for this. A process that answers is ready.
         child.send(call_line(_GREETING, "status", {}))
-        child.push(lambda: 0.0)
         life = _Life(child, now_ms, _GREETING, now_ms)
         with self._changed:
             self._life = life
@@ -548,7 +537,7 @@ class SidecarScorer:
                 life.failure = PortError(f"the predictor ended with {code}: {errors}".rstrip(": "))
             self._changed.notify_all()
         # A caller must notice the end before the pipes are closed.
-        with self._turn:
+        with self._request_lock:
             child.close()
         return life.failure
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from meritory.domain.errors import BadReply, Conflict, PortError, PortTimeout
+from meritory.domain.place import Place
 from meritory.domain.policy import RRF_K
 from meritory.ports.scorer import ModelFolders
 
@@ -85,18 +86,6 @@ def decode(text: str, kind: type[M]) -> M:
         raise BadReply(f"the {kind.__name__} of a training cannot be read: {error}") from error
 
 
-class StoreLocation(Protocol):
-    """The location of a store, as a child process receives it."""
-
-    @property
-    def argument(self) -> str:
-        """The argument on its command line."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The extra variables of its environment."""
-
-
 def environment_of(extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a child process: this one's and the extra variables."""
     return {**os.environ, **extra, **_ONE_THREAD}
@@ -115,7 +104,7 @@ class Trainer(Protocol):
 class SpawnedTrainer:
     """Trains in a new process, one at a time, so that requests do not wait for it."""
 
-    def __init__(self, store: StoreLocation, shelves: ModelFolders) -> None:
+    def __init__(self, store: Place, shelves: ModelFolders) -> None:
         paths = (store.argument, shelves.folder, shelves.base)
         self._environment = store.environment
         # -P: never import from the working folder of an agent.
@@ -131,7 +120,20 @@ class SpawnedTrainer:
 
     def train(self, order: TrainOrder) -> TrainReport:
         """Run the training, and wait for its report."""
-        process = self._begun()
+        with self._lock:
+            if self._running is not None:
+                raise Conflict("a training is already running", hint="wait for it to end")
+            try:
+                process = self._running = subprocess.Popen(  # noqa: S603 - our own module
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    encoding="utf-8",
+                    env=environment_of(self._environment),
+                )
+            except OSError as error:
+                raise PortError(f"no process for training: {error}") from error
         try:
             output, errors = process.communicate(encode(order), timeout=TRAINER_LIMIT_S)
         except subprocess.TimeoutExpired as error:
@@ -143,23 +145,6 @@ class SpawnedTrainer:
             last = errors.strip()[-_ERROR_CHARS:]
             raise PortError(f"training ended with {process.returncode}: {last}")
         return decode(output, TrainReport)
-
-    def _begun(self) -> subprocess.Popen[str]:
-        with self._lock:
-            if self._running is not None:
-                raise Conflict("a training is already running", hint="wait for it to end")
-            try:
-                self._running = subprocess.Popen(  # noqa: S603 - our own module
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    encoding="utf-8",
-                    env=environment_of(self._environment),
-                )
-            except OSError as error:
-                raise PortError(f"no process for training: {error}") from error
-            return self._running
 
     def close(self) -> None:
         """End a running training."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -72,7 +73,6 @@ TABLE: tuple[Route, ...] = (
 )
 
 JSON = "application/json"
-_READING = frozenset({"GET", "HEAD"})
 _STATE_KEY = "meritory.request"
 REFUSAL_LOG_EVERY_MS = 1_000.0
 # Python runs one thread at a time, and the event loop waits behind the workers: more workers
@@ -81,11 +81,7 @@ WORKER_COUNT = 4
 # The largest share that one user with tokens may take, so that others get through.
 TENANT_SHARE = 0.5
 TENANT_LIMIT_COUNT = 1_024
-_QUERY_LIMIT_COUNT = 50
-_NUMBER_LIMIT_CHARS = 40
-_WHOLE_LIMIT = 2**63
 _HINT = "`GET /openapi.json` describes what each route takes"
-_BOM = b"\xef\xbb\xbf"
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 Scope = MutableMapping[str, Any]
@@ -150,7 +146,7 @@ class App:
                 scope["headers"],
                 scope["query_string"],
                 is_public=scope["path"] in self._public,
-                is_reading=scope["method"] in _READING,
+                is_reading=scope["method"] in ("GET", "HEAD"),
             )
             if isinstance(caller, TokenClaim):
                 token = await self._server.tokens.redeem(caller)
@@ -403,7 +399,7 @@ def decode_body(raw: bytes, kind: type[S]) -> S:
     """Return the body as its type; reject malformed JSON with 400 and wrong values with 422."""
     if not raw.strip():
         raise BadRequest("a JSON body is needed", hint=_HINT)
-    if raw.startswith(_BOM):
+    if raw.startswith(codecs.BOM_UTF8):
         raise InputError("the body begins with a byte order mark", hint="send plain UTF-8")
     try:
         text = raw.decode("utf-8")
@@ -438,7 +434,7 @@ def decode_query(query_string: bytes, kind: type[S]) -> S:
             keep_blank_values=True,
             strict_parsing=bool(query_string),
             errors="strict",
-            max_num_fields=_QUERY_LIMIT_COUNT,
+            max_num_fields=50,
         )
     except UnicodeDecodeError as error:
         raise InputError("the query string is not UTF-8") from error
@@ -466,6 +462,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _bounded(text: str) -> int:
-    if len(text) > _NUMBER_LIMIT_CHARS or abs(value := int(text)) >= _WHOLE_LIMIT:
+    if len(text) > 40 or abs(value := int(text)) >= 2**63:
         raise ValueError("a whole number is too large")
     return value

@@ -167,8 +167,6 @@ WRONG_TOKENS_PER_MINUTE = 20
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_WORDS = frozenset({"token", "access_token", "auth", "authorization", "api_key", "bearer"})
 _OWN_FETCHES = frozenset({b"same-origin", b"none"})
-_MINUTE_MS = 60_000
-_HTTP_PORT = 80
 
 
 def load_token(home: Path) -> tuple[str, bool]:
@@ -177,23 +175,19 @@ def load_token(home: Path) -> tuple[str, bool]:
     try:
         info = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
-        return _new_token(path), True
+        return rotate_token(home), True
     if not stat.S_ISREG(info.st_mode):
         raise SettingsError(
             f"{path} is not a plain file", hint="move it away; the daemon creates a new one"
         )
     token = _private_token(path, info)
-    return (_new_token(path), True) if token is None else (token, False)
+    return (rotate_token(home), True) if token is None else (token, False)
 
 
 def rotate_token(home: Path) -> str:
     """Replace the token; a running daemon uses the new one at once."""
-    return _new_token(home / TOKEN_NAME)
-
-
-def _new_token(path: Path) -> str:
     token = secrets.token_hex(TOKEN_BYTES)
-    write_private(path, token + "\n")
+    write_private(home / TOKEN_NAME, token + "\n")
     return token
 
 
@@ -227,7 +221,7 @@ def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
     """
     more = list(allowed)
     with_port = {f"{name}:{port}" for name in (*OWN_NAMES, *more)}
-    return frozenset(with_port.union(more, OWN_NAMES if port == _HTTP_PORT else ()))
+    return frozenset(with_port.union(more, OWN_NAMES if port == 80 else ()))
 
 
 class OwnToken:
@@ -323,11 +317,7 @@ class Guard:
                 if claim is not None:
                     return claim
             raise self.wrong_secret()
-        cookies = [
-            secret
-            for header in values[b"cookie"]
-            for secret in self._logins.secrets_in(header.decode("latin-1"))
-        ]
+        cookies = self._logins.secrets_in(b";".join(values[b"cookie"]).decode("latin-1"))
         if not cookies:
             raise Unauthorized
         if not any(map(self._logins.is_valid, cookies)):
@@ -342,7 +332,7 @@ class Guard:
         """Return the error for a wrong secret; too many of them in a minute must wait."""
         now = self._now_ms()
         full = len(self._wrong) == WRONG_TOKENS_PER_MINUTE
-        if full and now - self._wrong[0] < _MINUTE_MS:
+        if full and now - self._wrong[0] < 60_000:
             return TooMany(
                 f"more than {WRONG_TOKENS_PER_MINUTE} wrong tokens in a minute",
                 hint="wait a minute, and use a valid token",

@@ -17,7 +17,6 @@ from meritory.domain.errors import MeritoryError
 PAGES = "/dashboard"
 LINK_LIFE_S = 60
 LOGIN_LIFE_S = 12 * 60 * 60
-SECRET_BYTES = 32
 # Routes its pages use beyond reading and writing memories; others need the owner's token.
 OFFERED = frozenset(
     {
@@ -149,7 +148,7 @@ class Logins:
             del entries[digest]
         while len(entries) >= limit:
             del entries[next(iter(entries))]
-        secret = secrets.token_urlsafe(SECRET_BYTES)
+        secret = secrets.token_urlsafe(32)
         entries[_digest(secret)] = now + life_s * 1000
         return secret
 

@@ -28,7 +28,6 @@ HEARTBEAT_S = 15.0
 STALL_LIMIT_S = 20.0
 # Then the page connects again, and its login is checked again.
 STREAM_LIFE_S = 600.0
-RETRY_MS = 1_000
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
 Look = Callable[[], Mapping[str, int]]
 Follow = Callable[[Callable[[], None]], Subscription | None]
@@ -184,7 +183,7 @@ class EventStream(Response):
             self._live.leave(reader)
 
     async def _send_events(self, reader: EventReader, send: Any, scope: Any) -> None:
-        piece = f"retry: {RETRY_MS}\n\n".encode()
+        piece = b"retry: 1000\n\n"
         ends_s = asyncio.get_running_loop().time() + STREAM_LIFE_S
         while not reader.is_over and asyncio.get_running_loop().time() < ends_s:
             try:

@@ -18,7 +18,6 @@ from meritory.domain.errors import InputError
 from meritory.domain.world import parse_moment
 
 ROTATE_AT_BYTES = 5 * 1024 * 1024
-KEPT_FILES = 3
 _TEXT_LIMIT_CHARS = 2_000
 _NAME = "meritory.daemon"
 # Loggers of the HTTP server, whose messages go to the same file.
@@ -30,7 +29,11 @@ class Log:
 
     def __init__(self, file: Path, level: str, stream: IO[str] | None = None) -> None:
         self._logger = logging.Logger(_NAME, level.upper())
-        self._handlers: list[logging.Handler] = [_PrivateFile(file)]
+        self._handlers: list[logging.Handler] = [
+            _PrivateFile(
+                file, maxBytes=ROTATE_AT_BYTES, backupCount=3, encoding="utf-8", delay=True
+            )
+        ]
         if stream is not None:
             self._handlers.append(logging.StreamHandler(stream))
         for handler in self._handlers:
@@ -103,11 +106,6 @@ class _JsonLines(logging.Formatter):
 
 class _PrivateFile(RotatingFileHandler):
     """A rotating file that only its owner can read."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(
-            file, maxBytes=ROTATE_AT_BYTES, backupCount=KEPT_FILES, encoding="utf-8", delay=True
-        )
 
     def _open(self) -> TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -203,8 +203,8 @@ def memory_feedback(caller: Caller, given: Json) -> ToolReply:
     """Take ratings; the code names the session, and cannot be guessed."""
     code = given["injection"].strip().lower()
     session = _session(caller, code)
-    call = ratings.RatingCall(session.user, session.key, given["ratings"], "tool", code)
-    result = ratings.rate(caller.memory.services, call)
+    services, scores = caller.memory.services, given["ratings"]
+    result = ratings.rate(services, session.user, session.key, scores, "tool", code)
     ignored = [{"name": harmless(name), "reason": reason} for name, reason in result.refused]
     text = f"{len(result.taken)} taken"
     text += "".join(f"; {rating['name']}: {rating['reason']}" for rating in ignored)

@@ -14,8 +14,6 @@ from meritory.server.event_stream import EventStream
 from meritory.server.problems import MEDIA_TYPE, Problem
 from meritory.server.table import Page, Route, TextReply
 
-OPENAPI_VERSION = "3.1.0"
-_REF = "#/components/schemas/{name}"
 # Media types of replies that are not JSON.
 _CONTENT = {TextReply: "text/plain", Page: "text/html", EventStream: "text/event-stream"}
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -23,7 +21,12 @@ _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 def document(table: Sequence[Route]) -> dict[str, Any]:
     """Return every route with its parameters, body, replies and access class."""
-    replies = {route: _reply_types(route) for route in table}
+    replies: dict[Route, tuple[Any, ...]] = {}
+    for route in table:
+        kind = route.reply or get_type_hints(route.handler)["return"]
+        # A handler may reply with one of several types.
+        is_union = get_origin(kind) in (Union, UnionType)
+        replies[route] = get_args(kind) if is_union else (kind,)
     json_replies = [kind for kinds in replies.values() for kind in kinds if kind not in _CONTENT]
     requests = [kind for route in table for kind in (route.query, route.body)]
     types = list(
@@ -32,7 +35,7 @@ def document(table: Sequence[Route]) -> dict[str, Any]:
         )
     )
     schemas, components = msgspec.json.schema_components(
-        types, ref_template=_REF, schema_hook=_custom_schema
+        types, ref_template="#/components/schemas/{name}", schema_hook=_custom_schema
     )
     by_type = dict(zip(types, schemas, strict=True))
     for record in set(_records(msgspec.inspect.multi_type_info(json_replies))):
@@ -50,7 +53,7 @@ def document(table: Sequence[Route]) -> dict[str, Any]:
     for kind in {route.query for route in table} - {route.body for route in table}:
         components.pop(_name(by_type[kind]), None)
     return {
-        "openapi": OPENAPI_VERSION,
+        "openapi": "3.1.0",
         "info": {
             "title": "Meritory",
             "version": __version__,
@@ -62,12 +65,6 @@ def document(table: Sequence[Route]) -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-def _reply_types(route: Route) -> tuple[Any, ...]:
-    """Return the types that a route may reply with."""
-    kind = get_type_hints(route.handler)["return"] if route.reply is None else route.reply
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _custom_schema(kind: type) -> dict[str, Any]:

@@ -63,9 +63,6 @@ class MallocTrimmer:
 
 
 GRACE_S = 5
-KEEP_ALIVE_S = 5
-BACKLOG = 256
-GC_THRESHOLDS = (20_000, 20, 20)
 # How long a thread may run while another waits: the event loop must not wait for every worker.
 SWITCH_INTERVAL_S = 0.00025
 TRIM_EVERY_S = 15
@@ -109,7 +106,7 @@ def serve(
         # Most of the present objects live until the end, so no collection need look at them.
         # A request makes thousands of short-lived objects, which reference counts free.
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        gc.set_threshold(20_000, 20, 20)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 
         def listening() -> None:
@@ -168,8 +165,8 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=KEEP_ALIVE_S,
+                backlog=256,
+                timeout_keep_alive=5,
                 timeout_graceful_shutdown=GRACE_S,
             )
         )

@@ -19,7 +19,7 @@ from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.ports.sidecar import LineReader
 from meritory.ports.trainer_process import TrainOrder, decode, encode
 from meritory.sidecar.requests import PROCESS_ENDED, RpcServer
-from meritory.sidecar.service import SLOW, Library, Service, ServiceSetup
+from meritory.sidecar.service import SLOW, Library, Service
 from meritory.store import open_reader
 
 # Some hundred candidates with long vectors, written as text, take about five.
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place, world = Place.from_process(options.store, os.environ), World()
     library = Library(place, world)
     shelves = ModelFolders(options.models, options.base_weights, library.models)
-    service = Service(ServiceSetup(place, shelves, options.checkpoint), library, world)
+    service = Service(library, shelves, options.checkpoint, world)
     server = RpcServer(service.methods(), SLOW, lambda line: _write(answers, line))
     try:
         _serve(server)

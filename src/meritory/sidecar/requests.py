@@ -223,9 +223,8 @@ class RequestCandidates(msgspec.Struct, frozen=True):
         given = self.candidate_embeddings, self.candidate_texts, self.candidate_features
         count = next((len(one) for one in given if one is not None), None)
         if count is None:
-            raise RpcFault(
-                INVALID_PARAMS,
-                "no candidates; give candidate_ids, candidate_embeddings or candidate_texts",
+            raise InputError(
+                "no candidates; give candidate_ids, candidate_embeddings or candidate_texts"
             )
         return [str(number) for number in range(count)]
 
@@ -254,9 +253,9 @@ class Desk:
         self._ids = asked.ids
         count = len(self._ids)
         if count > CANDIDATE_LIMIT:
-            raise RpcFault(INVALID_PARAMS, f"{count} candidates; {CANDIDATE_LIMIT} are the most")
+            raise InputError(f"{count} candidates; {CANDIDATE_LIMIT} are the most")
         if asked.feature_version != FEATURE_VERSION:
-            raise RpcFault(INVALID_PARAMS, f"the features must be of version {FEATURE_VERSION}")
+            raise InputError(f"the features must be of version {FEATURE_VERSION}")
         columns = {
             "candidate_embeddings": asked.candidate_embeddings,
             "candidate_texts": asked.candidate_texts,
@@ -265,7 +264,7 @@ class Desk:
         }
         for name, given in columns.items():
             if given is not None and len(given) != count:
-                raise RpcFault(INVALID_PARAMS, f"{name}: {len(given)} for {count} candidates")
+                raise InputError(f"{name}: {len(given)} for {count} candidates")
 
     def query(self, *, reads_content: bool) -> RankingQuery:
         """The candidates; vectors and words only for a model that reads them."""
@@ -276,15 +275,14 @@ class Desk:
         context = None if listed is None else _vector(listed)
         if packed is not None:
             if len(packed) % 4:
-                raise RpcFault(INVALID_PARAMS, "context_b64 must hold float32 numbers")
+                raise InputError("context_b64 must hold float32 numbers")
             context = np.frombuffer(packed, "<f4")
         vectors = self._vectors(context)
         sources = {"context_embedding": context, "candidate_embeddings": vectors}
         missing = [name for name, given in sources.items() if given is None]
         if table is None and not reads_content and self._ids and missing:
             # No feature would differ between the candidates.
-            raise RpcFault(
-                INVALID_PARAMS,
+            raise InputError(
                 "candidate_features is missing, and cannot be computed without "
                 f"{' and '.join(missing)}; this model does not read texts",
             )
@@ -302,12 +300,12 @@ class Desk:
         packed, listed = self._asked.features_b64, self._asked.candidate_features
         if packed is not None:
             if len(packed) != 8 * shape[0] * shape[1]:
-                raise RpcFault(INVALID_PARAMS, f"features_b64 must hold {shape} float64 numbers")
+                raise InputError(f"features_b64 must hold {shape} float64 numbers")
             return np.frombuffer(packed, "<f8").reshape(shape)
         if listed is None:
             return None
         if any(len(row) != shape[1] for row in listed):
-            raise RpcFault(INVALID_PARAMS, f"a row of candidate_features has {shape[1]} numbers")
+            raise InputError(f"a row of candidate_features has {shape[1]} numbers")
         return np.array(listed, np.float64).reshape(shape)
 
     def _vectors(self, context: Vectors | None) -> Vectors | None:
@@ -329,9 +327,7 @@ class Desk:
             if len(one) == width:
                 table[at] = one
             elif given is not None:
-                raise RpcFault(
-                    INVALID_PARAMS, "context and candidates have vectors of other lengths"
-                )
+                raise InputError("context and candidates have vectors of other lengths")
         return table
 
     def _words(self, vectors: Vectors | None) -> tuple[Rows, ...]:

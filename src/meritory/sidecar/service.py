@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.errors import BadCheckpoint, Conflict
+from meritory.domain.errors import BadCheckpoint, Conflict, InputError
 from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.model import checkpoint, ranker
@@ -27,7 +27,6 @@ from meritory.ports.trainer_process import SpawnedTrainer, TrainOrder
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.sidecar.requests import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     Count,
     Desk,
     Method,
@@ -38,7 +37,6 @@ from meritory.sidecar.requests import (
 )
 
 if TYPE_CHECKING:
-    from meritory.domain.session import ModelRows
     from meritory.store.sql.predictor import TaughtReader
 
 MODEL_LIMIT = 8
@@ -47,6 +45,7 @@ VECTOR_LIMIT_BYTES = 24 << 20
 VECTOR_AGE_MS = 60_000.0
 SLOW = frozenset({"train_from_store", "train_from_db"})
 DRAFT_LIMIT = 4
+_CANARY_NAMES = ("ndcg", "ndcg_delta", "score_variance", "topk_churn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,18 @@ class Models:
                 return self._read(path, None)
             except BadCheckpoint:
                 continue
-        return _untrained()
+        model = ranker.Ranker.untrained()
+        kept = Checkpoint(
+            kind=model.kind,
+            params=model.params,
+            model_version=BASE_VERSION,
+            embedder="",
+            features=FEATURES,
+            feature_version=FEATURE_VERSION,
+            flags=CheckpointFlags(0),
+            trained_at=datetime.fromtimestamp(0, UTC),
+        )
+        return Loaded(kept, model)
 
     def _read(self, path: Path, version: int | None) -> Loaded:
         try:
@@ -102,7 +112,14 @@ class Models:
         with self._lock:
             loaded = self._kept.get(key)
             if loaded is None:
-                loaded = self._kept[key] = _loaded(checkpoint.read(path))
+                stored = checkpoint.read(path)
+                reason = checkpoint.fits(stored, stored.embedder, FEATURES, FEATURE_VERSION)
+                if reason is not None:
+                    raise BadCheckpoint(f"model {stored.model_version} is not usable: {reason}")
+                # The other kind, which few choose, is loaded only if it is needed.
+                known = {ranker.KIND: lambda one: ranker.Ranker(one.params)}
+                own = known if stored.kind in known else None
+                loaded = self._kept[key] = Loaded(stored, checkpoint.restored(stored, own))
                 while len(self._kept) > MODEL_LIMIT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -114,64 +131,21 @@ class Models:
         return loaded
 
 
-def _loaded(kept: Checkpoint) -> Loaded:
-    reason = checkpoint.fits(kept, kept.embedder, FEATURES, FEATURE_VERSION)
-    if reason is not None:
-        raise BadCheckpoint(f"model {kept.model_version} is not usable: {reason}")
-    if kept.kind == ranker.KIND:
-        # Without loading the other kind, which few choose.
-        known = {ranker.KIND: lambda one: ranker.Ranker(one.params)}
-        return Loaded(kept, checkpoint.restored(kept, known))
-    return Loaded(kept, checkpoint.restored(kept))
-
-
-def _untrained() -> Loaded:
-    model = ranker.Ranker.untrained()
-    kept = Checkpoint(
-        kind=model.kind,
-        params=model.params,
-        model_version=BASE_VERSION,
-        embedder="",
-        features=FEATURES,
-        feature_version=FEATURE_VERSION,
-        flags=CheckpointFlags(0),
-        trained_at=datetime.fromtimestamp(0, UTC),
-    )
-    return Loaded(kept, model)
-
-
 class LateModels:
     """Models in a store that is opened when they are first asked for."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    def versions(self, user: str) -> list[int]:
-        """The versions there are, the latest first."""
-        return self._library.model_rows().versions(user)
-
-    def digest(self, user: str, version: int) -> str | None:
-        """The SHA-256 of a model; None without one."""
-        return self._library.model_rows().digest(user, version)
-
-    def content(self, user: str, version: int) -> bytes | None:
-        """A model; None without one."""
-        return self._library.model_rows().content(user, version)
-
-    def put(self, user: str, version: int, content: bytes) -> None:
-        """Keeps a model under its version."""
-        self._library.model_rows().put(user, version, content)
-
-    def drop(self, user: str, version: int) -> None:
-        """Removes a model, if it is there."""
-        self._library.model_rows().drop(user, version)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library.opened().models, name)
 
 
 class Library:
     """Vectors and texts of memories out of the store, which is opened when it is first needed."""
 
     def __init__(self, store: Place, world: World) -> None:
-        self._store = store
+        self.store = store
         self._world = world
         self._reader: TaughtReader | None = None
         self._opening = Lock()
@@ -182,7 +156,7 @@ class Library:
     @property
     def models(self) -> LateModels | None:
         """The models that lie in the store itself; None when they are files."""
-        return None if self._store.file is not None else LateModels(self)
+        return None if self.store.file is not None else LateModels(self)
 
     @property
     def is_open(self) -> bool:
@@ -194,7 +168,7 @@ class Library:
     ) -> dict[str, NDArray[np.float32]]:
         """The vectors of memories; one without is missing from the answer."""
         if self._world.monotonic_ms() - self._begun_ms > VECTOR_AGE_MS:
-            if self._store.file is not None:
+            if self.store.file is not None:
                 # The file as well: another one may have been put in its place.
                 self.close()
             self._kept.clear()
@@ -208,7 +182,7 @@ class Library:
                 self._kept.move_to_end((user, embedder, one))
         missing = [one for one in memory_ids if one not in known]
         if missing:
-            found = self._opened().vectors(user, embedder, missing)
+            found = self.opened().vectors(user, embedder, missing)
             for one, vector in found.items():
                 self._kept[user, embedder, one] = vector
                 self._held_bytes += vector.nbytes
@@ -219,23 +193,17 @@ class Library:
 
     def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
         """What memories say; one that is gone is missing from the answer."""
-        return self._opened().texts(user, memory_ids)
+        return self.opened().texts(user, memory_ids)
 
-    def model_rows(self) -> ModelRows:
-        """The models that lie in the store."""
-        found = self._opened().models
-        if found is None:
-            raise BadCheckpoint("this store keeps its models in files")
-        return found
-
-    def _opened(self) -> TaughtReader:
+    def opened(self) -> TaughtReader:
+        """Return the reader of the store; the first call opens it."""
         # Scoring and an order of a training may run at the same time.
         with self._opening:
             if self._reader is None:
                 # Here, because the default scorer never needs it on a file.
                 from meritory.store import open_reader
 
-                self._reader = open_reader(self._store)
+                self._reader = open_reader(self.store)
             return self._reader
 
     def close(self) -> None:
@@ -246,16 +214,6 @@ class Library:
 
 
 # -- the methods ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSetup:
-    """Which store and which models it serves."""
-
-    store: Place
-    shelves: ModelFolders
-    # The file of the model that scores when no version is named.
-    checkpoint: Path | None = None
 
 
 class Whose(msgspec.Struct, frozen=True):
@@ -291,9 +249,7 @@ class ModelDraft:
         loss, grads = self.loaded.model.loss_and_grads(lesson)
         values = (one.values if isinstance(one, SparseRows) else one for one in grads.values())
         if not np.isfinite(loss) or not all(np.isfinite(one).all() for one in values):
-            raise RpcFault(
-                INVALID_PARAMS, "nothing can be learned from this: the loss is not finite"
-            )
+            raise InputError("nothing can be learned from this: the loss is not finite")
         self._adam.step(grads, 1)
         self.steps += 1
         model = self.loaded.model.with_params(self._adam.params)
@@ -304,12 +260,13 @@ class ModelDraft:
 class Service:
     """The methods that can be called."""
 
-    def __init__(self, setup: ServiceSetup, library: Library, world: World) -> None:
-        self._setup = setup
-        self._world = world
-        self._models = Models(setup.shelves, setup.checkpoint)
-        self._library = library
-        self._trainer = SpawnedTrainer(setup.store, setup.shelves)
+    def __init__(
+        self, library: Library, shelves: ModelFolders, own: Path | None, world: World
+    ) -> None:
+        """Serve the models in `shelves`; without a version the one in the file `own` scores."""
+        self._library, self._shelves, self._own, self._world = library, shelves, own, world
+        self._models = Models(shelves, own)
+        self._trainer = SpawnedTrainer(library.store, shelves)
         self._drafts: OrderedDict[str, ModelDraft] = OrderedDict()
         self._begun_ms = world.monotonic_ms()
         self._score_count = 0
@@ -367,7 +324,7 @@ class Service:
     def _train(self, raw: msgspec.Raw) -> dict[str, Any]:
         asked = read_params(raw, ScoreOutcome)
         if len(asked.labels) != len(asked.ids):
-            raise RpcFault(INVALID_PARAMS, "give one label per candidate")
+            raise InputError("give one label per candidate")
         draft = self._drafts.get(asked.user) or ModelDraft(
             self._models.get(asked.user, asked.version)
         )
@@ -389,7 +346,7 @@ class Service:
     def _train_from_store(self, raw: msgspec.Raw) -> dict[str, Any]:
         asked = read_params(raw, Order)
         loaded = self._models.get(asked.user, asked.incumbent)
-        latest = max(self._setup.shelves.of(asked.user).versions(), default=BASE_VERSION)
+        latest = max(self._shelves.of(asked.user).versions(), default=BASE_VERSION)
         incumbent = latest if asked.incumbent is None else asked.incumbent
         order = TrainOrder(
             user=asked.user,
@@ -403,7 +360,7 @@ class Service:
             after_reset=asked.after_reset,
         )
         if order.version == BASE_VERSION:
-            raise RpcFault(INVALID_PARAMS, "version 0 is the base, which is never trained")
+            raise InputError("version 0 is the base, which is never trained")
         report = self._trainer.train(order)
         self._training_count += 1
         return {
@@ -413,10 +370,7 @@ class Service:
             "samples_skipped": report.skipped_count,
             "duration_ms": report.duration_ms,
             "canary": {
-                "ndcg": report.canary_ndcg,
-                "ndcg_delta": report.canary_ndcg_delta,
-                "score_variance": report.canary_score_variance,
-                "topk_churn": report.canary_topk_churn,
+                **{name: getattr(report, f"canary_{name}") for name in _CANARY_NAMES},
                 "gates": report.gates,
             },
             "checkpoint_saved": report.is_accepted,
@@ -447,13 +401,13 @@ class Service:
 
     def _save_checkpoint(self, raw: msgspec.Raw) -> dict[str, Any]:
         asked = read_params(raw, Whose)
-        target = self._setup.checkpoint
+        target = self._own
         if target is None:
             raise Conflict("there is no file to save to: start the process with --checkpoint FILE")
         draft = self._drafts.get(asked.user)
         if draft is None:
             raise Conflict("there is nothing to save", hint="call train before")
-        versions = self._setup.shelves.of(asked.user).versions()
+        versions = self._shelves.of(asked.user).versions()
         version = max([*versions, draft.loaded.kept.model_version]) + 1
         kept = replace(
             draft.loaded.kept,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from meritory.domain.errors import InputError
+from meritory.text.language import word_set
 from meritory.text.terms import query_pairs, query_terms
-from meritory.text.words import words
 
 Kind = Literal["path", "identifier", "tag", "name", "issue", "topic"]
 
@@ -28,31 +29,12 @@ _LINE_SUFFIX = re.compile(r"(?::\d+){1,2}$")
 _CALL_SUFFIX = re.compile(r"\([^()]*\)$")
 _HEX_COLOUR = re.compile(r"(?=.*\d|(.)\1+$)[0-9a-fA-F]+")
 
-_FILE_ENDINGS: Final = words(
-    """
-    bash bat c cc cfg conf cpp cs css csv db dockerfile env ex exs fish go gradle graphql h hpp
-    html ini ipynb java jl js json jsonl jsx kt kts less lock log lua md mdx mjs mk php pl plist
-    png proto ps1 py pyi r rb rs rst sass scala scss sh sql sqlite sqlite3 svelte svg swift tf toml
-    ts tsv tsx txt vue wasm xml yaml yml zig zip zsh
-    """
-)
-_KNOWN_FOLDERS: Final = words(
-    """
-    .github .vscode api app apps assets backend bench bin build cmd components config configs core
-    data dist docs etc examples frontend home include internal lib libs migrations node_modules
-    opt packages pkg public root scripts server spec src static templates test tests tmp tools usr
-    utils var vendor venv web
-    """
-)
-_HOST_ENDINGS: Final = words("com org net io dev ai app co edu gov info me uk de")
-_NOT_PEOPLE: Final = words(
-    """
-    abstractmethod author cached charset classmethod dataclass decorator deprecated example extend
-    font-face import include keyframes media mixin override param property return returns see
-    since staticmethod supports throws todo type
-    """
-)
-_NOT_THINGS: Final = words("true false null none nil undefined yes no ok")
+_list: Final = partial(word_set, "entities")
+_FILE_ENDINGS: Final = _list("file_endings")
+_KNOWN_FOLDERS: Final = _list("known_folders")
+_HOST_ENDINGS: Final = _list("host_endings")
+_NOT_PEOPLE: Final = _list("not_people")
+_NOT_THINGS: Final = _list("not_things")
 
 
 @dataclass(frozen=True, slots=True)

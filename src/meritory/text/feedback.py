@@ -8,11 +8,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, Literal, get_args
 
+from meritory.text.language import pattern, read_language, word_set, words
 from meritory.text.terms import query_terms, split_identifier, stem
-from meritory.text.words import STOP_WORDS, words
+from meritory.text.words import STOP_WORDS
 
 UP: Final = 1
 DOWN: Final = -1
@@ -48,34 +48,10 @@ def polarity_name(value: int | None) -> str:
 
 
 GENERAL: Final = "general"
-# Only whole words count: "recent process" is neither about cents nor about professionals.
-_CUES: Final = {
-    "testing": words("test tests testing pytest unittest jest coverage fixture assertion mock ci"),
-    "security": words(
-        "security secret secrets credential credentials password token vulnerability injection"
-        " permission permissions authentication authorization auth encryption csrf xss"
-    ),
-    "performance": words(
-        "performance slow latency speed memory-leak throughput timeout cache profiling benchmark"
-    ),
-    "git": words(
-        "git commit commits push pushed rebase merge branch checkout stash pull-request cherry-pick"
-    ),
-    "api": words(
-        "api endpoint endpoints http rest graphql webhook request response client-library"
-    ),
-    "data": words("database sql schema migration migrations query table column sqlite postgres"),
-    "ui": words("ui css html button layout component components page dashboard frontend"),
-    "documentation": words("documentation docs readme docstring comment comments changelog"),
-    "debugging": words("bug bugs debug debugging traceback stacktrace exception crash error"),
-    "architecture": words("architecture refactor refactoring module dependency abstraction layer"),
-    "deployment": words("deploy deployed deployment release docker kubernetes rollback staging"),
-    "revenue": words("revenue pricing invoice invoices billing subscription refund"),
-    "customer": words("customer customers buyer buyers churn"),
-    "funnel": words("funnel conversion onboarding signup checkout-flow"),
-}
-TOPICS: Final = tuple(_CUES)
-_TOPIC_OF: Final = {stem(word): topic for topic, found in _CUES.items() for word in found}
+_FILE: Final = "en/feedback"
+_TOPIC_WORDS: Final[Mapping[str, str]] = read_language(_FILE)["topics"]
+TOPICS: Final = tuple(_TOPIC_WORDS)
+_TOPIC_OF: Final = {stem(word): topic for topic in TOPICS for word in words(_TOPIC_WORDS[topic])}
 _CHUNK: Final = re.compile(r"[\w-]+")
 
 
@@ -102,22 +78,11 @@ def read_topics(texts: Iterable[str]) -> Counter[str]:
 
 def domain(tags: Iterable[str], counts: Mapping[str, int]) -> str:
     """Return the topic that feedback is counted under: a given tag, else the most frequent."""
-    given = next((tag for tag in tags if tag in _CUES), None)
+    given = next((tag for tag in tags if tag in TOPICS), None)
     return given or max(counts, key=lambda topic: counts[topic], default=GENERAL)
 
 
-# Words that only rate: a text made of them says no more than the signal itself.
-_VERDICTS: Final = words(
-    """
-    ace amazing annoying approved awesome awful bad better best blah brilliant broken bug buggy
-    correct cool crap dislike dont down error excellent fail failed failing fails failure fantastic
-    fine fix garbage good great hate horrible hm hmm incorrect issue job like liked lgtm lol
-    looked looking looks love loved mess nah neat negative nice no nope not ok okay perfect please
-    poor positive pretty problem really right shit sloppy stupid sucks super sweet terrible thank
-    thanks thing things thumb thumbs thx trash try up useless well wonderful work worked working
-    works worse worst wow wrong yay yeah yes stuff job answer result output response nice1
-    """
-)
+_VERDICTS: Final = word_set(_FILE, "verdicts")
 FIELD_WORDS: Final = 2
 CONTEXT_WORDS: Final = 3
 # A text with this many content words says by itself what went wrong, or what worked.
@@ -182,15 +147,9 @@ def questions(polarity: int, texts: Mapping[str, str]) -> tuple[Question, ...]:
     )
 
 
-# Words about repetition are ignored, negations are not: "do push" is not "do not push".
-_REPEATS: Final = words(
-    """
-    again already always another before constantly ever every just keep keeps kept once repeatedly
-    same second seventh still third time times today twice yet
-    """
-)
-_NEGATIONS: Final = words("no not never without cannot can't don't didn't doesn't won't n't")
-_UNSAID: Final = (STOP_WORDS | _REPEATS) - _NEGATIONS
+_NEGATIONS: Final = word_set(_FILE, "negations")
+# Words that do not tell two reports apart.
+_UNSAID: Final = (STOP_WORDS | word_set(_FILE, "repeats")) - _NEGATIONS
 # Two reports are the same when they share this many words, and this share of all their words.
 SHARED_WORDS_MIN: Final = 3
 SHARED_SHARE: Final = 0.6
@@ -299,44 +258,6 @@ class Diagnosis:
     evidence: tuple[DiagnosisEvidence, ...]
 
 
-_PHRASES: Final[Mapping[Category, str]] = {
-    "system_failure": (
-        r"crash(?:ed|es)?|segfault\w*|out of memory|oom|timed? ?out|time-?out"
-        r"|connection (?:refused|reset|lost)|disk (?:is |was )?full|no space left"
-        r"|exit(?:ed)?(?: code| with| status)+ [1-9]\d*|non-?zero exit|traceback"
-        r"|unhandled exception|service unavailable|rate.?limit(?:ed)?"
-        r"|network (?:error|failure|down)"
-    ),
-    "guardrail_triggered": (
-        r"guardrails?|not allowed|not permitted|permission denied|forbidden|blocked|policy"
-        r"|without (?:my |the |any )?(?:permission|approval|consent|asking)|unsafe"
-        r"|dangerous(?:ly)?|protected branch|force.?push(?:ed)?"
-    ),
-    "invalid_invocation": (
-        r"(?:invalid|bad|wrong|unknown|missing) (?:\w+ )?(?:argument|flag|option|parameter)s?"
-        r"|(?:missing|required) (?:field|value)s?|no such (?:file|command|option|table|tool)\w*"
-        r"|command not found|syntax error"
-        r"|wrong (?:path|directory|folder|working directory|command|tool|arguments?)"
-        r"|unknown (?:command|tool|function)|does(?:n't| not) exist|malformed"
-    ),
-    "tool_output_misread": (
-        r"misread|misinterpret(?:ed|s)?|hallucinat\w+|fabricat\w+|made up|invented"
-        r"|assum(?:ed|es|ing)|claim(?:ed|s|ing)|pretend(?:ed|s)?|overlook(?:ed|s)?"
-        r"|without (?:verif\w+|check\w*|test\w*|evidence|running|reading|looking)"
-        r"|(?:skipped|ignored) (?:the |all )?(?:tests?|checks?|output|errors?|warnings?|result)"
-        r"|(?:never|didn't|did not) (?:ran|run|check(?:ed)?|verif\w+|read|look(?:ed)?)"
-        r"|said (?:it|the tests?) passed"
-    ),
-    "intent_plan_misalignment": (
-        r"not what (?:i|we) (?:asked|wanted|meant|said)"
-        r"|(?:i|we) (?:asked|wanted|told) (?:you |it )?(?:for|to|not)|instead of"
-        r"|(?:ignored|against|disregarded) (?:my |the |our )?(?:instructions?|plan|request|spec)"
-        r"|(?:didn't|did not|doesn't) (?:follow|do what|listen)|misunderst\w+"
-        r"|wrong (?:file|approach|branch|function|feature|thing|order|place|project)"
-        r"|(?:unasked|unrequested|unwanted|unneeded)|out of scope|should(?:n't| not)? have"
-        r"|over-?engineer\w+"
-    ),
-}
 # The category of a failed criterion when no words say more.
 _CRITERIA: Final[Mapping[str, Category]] = {
     "safety": "guardrail_triggered",
@@ -345,12 +266,6 @@ _CRITERIA: Final[Mapping[str, Category]] = {
     "instruction_following": "intent_plan_misalignment",
     "clarity": "intent_plan_misalignment",
 }
-
-
-@cache
-def _phrases(alternatives: str) -> re.Pattern[str]:
-    """Return the pattern for whole phrases, compiled at its first use."""
-    return re.compile(rf"(?<![\w-])(?:{alternatives})(?![\w-])", re.IGNORECASE)
 
 
 def diagnose(
@@ -362,8 +277,8 @@ def diagnose(
         quote = DiagnosisEvidence(f"guardrail:{name}", f"{name} is false")
         evidence.setdefault("guardrail_triggered", []).append(quote)
     for name, text in texts.items():
-        for category, phrases in _PHRASES.items():
-            if match := _phrases(phrases).search(text):
+        for category in CATEGORIES:
+            if match := pattern(_FILE, category).search(text):
                 start = max(0, match.start() - _AROUND_CHARS)
                 around = " ".join(text[start : match.end() + _AROUND_CHARS].split())
                 quote = DiagnosisEvidence(name, around[:_QUOTE_CHARS])

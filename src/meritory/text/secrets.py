@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from meritory.text.words import words
+from meritory.text.language import words
 
 _START = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"

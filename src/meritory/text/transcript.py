@@ -23,10 +23,10 @@ from meritory.text.commands.actions import (
     tool_family,
 )
 from meritory.text.commands.parse import ShellCommand, files_read
+from meritory.text.language import words
 from meritory.text.normalize import strip_byte_order_mark
 from meritory.text.ratings_trailer import strip_own
 from meritory.text.secrets import redact
-from meritory.text.words import words
 
 PROGRAM: Final = "meritory"
 # The tools of the MCP server, without the prefix of a client.

@@ -13,7 +13,7 @@ from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.feedback import FeedbackEvent
 from meritory.engine.feedback import capture as flow
 from meritory.engine.feedback.capture import Captured
-from meritory.engine.observe.timeline import timeline
+from meritory.engine.observe.observer import timeline
 from meritory.text.feedback import SIGNALS
 from places import Places
 

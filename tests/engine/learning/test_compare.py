@@ -84,7 +84,7 @@ def items(desks: Callable[..., Desk]) -> Desk:
 @pytest.fixture
 def valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """The labels of every session agree with relevance; what helps here is planted elsewhere."""
-    monkeypatch.setattr("meritory.engine.learning.compare.prove_history", lambda sessions: VALID)
+    monkeypatch.setattr("meritory.rank.influence.prove_history", lambda sessions: VALID)
 
 
 def best_of_baseline(desk: Desk, key: str) -> str:
@@ -640,7 +640,7 @@ def test_without_valid_labels_cold_start_does_not_end(items: Desk) -> None:
     assert not influence.missing(kept.standing)
     assert kept.history.session_count == 12
     assert not kept.history.is_valid
-    assert (kept.alpha, kept.standing.is_cold, kept.trust) == (1.0, True, NO_TRUST)
+    assert (kept.alpha, kept.standing.is_cold, kept.history.trust) == (1.0, True, NO_TRUST)
 
 
 # -- whose it is ------------------------------------------------------------------------------

@@ -103,14 +103,14 @@ def test_a_model_learns_from_other_sessions_only(desk: Desk) -> None:
 
 def test_a_predictor_that_was_silent_is_left_out_where_it_was(desk: Desk) -> None:
     ids = noted(desk.memory)
-    admin.disable(desk.memory.services, USER)
+    admin.switch(desk.memory.services, USER, is_on=False)
     lived(desk.memory, desk.clock, ids, MIN_SESSIONS)
     silent = by_name(backtest(desk.memory.services, USER))
     assert silent["predictor"]["verdict"] == "silent"
     assert silent["predictor"]["ndcg"]["mean"] is None
     assert silent["alpha 0.4"]["quarters"] == [None] * 4
     assert silent["baseline"]["sessions"] == MIN_SESSIONS
-    admin.enable(desk.memory.services, USER)
+    admin.switch(desk.memory.services, USER, is_on=True)
     lived(desk.memory, desk.clock, ids, 2)
     both = by_name(backtest(desk.memory.services, USER))
     assert (both["predictor"]["sessions"], both["baseline"]["sessions"]) == (2, MIN_SESSIONS + 2)

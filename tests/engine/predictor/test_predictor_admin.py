@@ -54,15 +54,15 @@ def test_what_is_switched_off_stays_silent_until_it_is_switched_on(desks: Desks)
     services = desk.memory.services
     told: list[str] = []
     services.observer.listen(lambda category, event, details: told.append(event))
-    assert admin.disable(services, USER) is True
-    assert admin.disable(services, USER) is False
+    assert admin.switch(services, USER, is_on=False) is True
+    assert admin.switch(services, USER, is_on=False) is False
     (key,) = lived(desk.memory, desk.clock, ids, 1)
     assert desk.record(key).scorer is None
     desk.memory.close()
     again = desks(**CALM)
     assert again.memory.predictor_status()["phase"] == "disabled"
-    assert admin.enable(again.memory.services, USER) is True
-    assert admin.enable(again.memory.services, USER) is False
+    assert admin.switch(again.memory.services, USER, is_on=True) is True
+    assert admin.switch(again.memory.services, USER, is_on=True) is False
     (key,) = lived(again.memory, again.clock, ids, 1)
     assert again.record(key).scorer == "features"
     assert told.count("predictor.disabled") == 1
@@ -76,7 +76,7 @@ def test_switching_on_forgives_a_process_its_crashes(desk: Desk) -> None:
             forgiven.append(True)
 
     desk.equip(scorer=Apart(desk.memory.services.world))
-    assert admin.enable(desk.memory.services, USER) is False
+    assert admin.switch(desk.memory.services, USER, is_on=True) is False
     assert forgiven == [True]
 
 
@@ -113,7 +113,7 @@ def test_an_order_that_drift_gave_keeps_its_reason(desk: Desk) -> None:
 def test_switching_off_takes_back_a_training_that_waits(desk: Desk) -> None:
     lived(desk.memory, desk.clock, noted(desk.memory), 1)
     admin.train_now(desk.memory.services, USER)
-    admin.disable(desk.memory.services, USER)
+    admin.switch(desk.memory.services, USER, is_on=False)
     admin.run_training(desk.memory.services)
     assert runs(desk) == []
 

@@ -173,7 +173,7 @@ def test_with_labels_drawn_by_lot_nobody_is_heard(desks: Callable[..., Desk]) ->
     seen = live(desk, made, made.by_lot)
     assert {alpha for _, alpha in seen} == {1.0}
     assert state(desk).alpha == 1.0
-    assert state(desk).trust == NO_TRUST
+    assert state(desk).history.trust == NO_TRUST
     assert not any("active" in line for line, _ in seen)
     # It was tried: everything was compared, and trained on.
     assert state(desk).standing.judged == SESSIONS

@@ -33,10 +33,10 @@ from session_kit import Desk, filler
 from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.place import Place
 from meritory.domain.predictor import TaughtSession
-from meritory.engine.jobs.runner import JobEvent, JobRunner
+from meritory.engine.jobs.runner import JobEvent, JobRunner, queue_job
 from meritory.engine.pipeline import TRAIN, job_handler
 from meritory.engine.predictor import train_job
-from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB
+from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB, TRAIN_KEY
 from meritory.engine.predictor.train import Workshop, lesson_of, train
 from meritory.model.base import RankingQuery
 from meritory.model.canary import LEAST_SESSIONS, is_canary
@@ -125,7 +125,7 @@ def test_a_job_without_an_order_does_nothing(items: Desk) -> None:
     desk, trainer = items, Told()
     desk.equip(trainer=trainer)
     now = desk.clock.now
-    desk.store.write("default", lambda t: train_job.queue(t, USER, now))
+    desk.store.write("default", lambda t: queue_job(t, USER, TRAIN_JOB, TRAIN_KEY, now))
     before = state(desk)
     assert drain(desk) == 1
     assert trainer.orders == []

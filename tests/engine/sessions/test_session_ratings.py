@@ -147,8 +147,7 @@ def test_the_last_trailer_wins(desk: Desk, session: Session) -> None:
 
 
 def by_tool(desk: Desk, **scores: float) -> ratings.RatingsTaken:
-    call = ratings.RatingCall("default", "run", scores, "tool")
-    return ratings.rate(desk.memory.services, call)
+    return ratings.rate(desk.memory.services, "default", "run", scores, "tool")
 
 
 def test_the_strongest_road_wins_in_a_turn(desk: Desk, session: Session) -> None:
@@ -171,10 +170,9 @@ def test_a_programs_own_word_is_the_strongest(desk: Desk, session: Session) -> N
 
 def test_a_tool_may_name_the_injection_it_rates(desk: Desk, session: Session) -> None:
     session.prompt("qqqq")
-    call = ratings.RatingCall("default", "run", {"m1": 0.5}, "tool", session.injection)
-    assert ratings.rate(desk.memory.services, call).taken[0].turn == 0
-    wrong = ratings.RatingCall("default", "run", {"m1": 0.5}, "tool", "0123456789")
-    assert ratings.rate(desk.memory.services, wrong).taken == ()
+    call = (desk.memory.services, "default", "run", {"m1": 0.5})
+    assert ratings.rate(*call, "tool", session.injection).taken[0].turn == 0
+    assert ratings.rate(*call, "tool", "0123456789").taken == ()
 
 
 def test_harm_is_noted_at_once_and_by_every_road(desk: Desk, session: Session) -> None:
@@ -189,12 +187,11 @@ def test_harm_is_noted_at_once_and_by_every_road(desk: Desk, session: Session) -
 
 def test_nobody_rates_a_session_that_never_was(desk: Desk) -> None:
     desk.note(*NOTES)
-    call = ratings.RatingCall("default", "run", {"m1": 1.0}, "tool")
     with pytest.raises(NotFound) as caught:
-        ratings.rate(desk.memory.services, call)
+        ratings.rate(desk.memory.services, "default", "run", {"m1": 1.0}, "tool")
     assert caught.value.status == 404
     with pytest.raises(NotFound):
-        ratings.stop(desk.memory.services, ratings.ReplyCall("default", "run", "Done."))
+        ratings.stop(desk.memory.services, "default", "run", "Done.")
 
 
 def test_a_thousand_ratings_count_as_one(desk: Desk, session: Session) -> None:

@@ -33,8 +33,13 @@ from meritory import InputError, Memory
 from meritory.domain.memory import MemoryRecord
 from meritory.engine.transfer import entries, markdown
 from meritory.engine.transfer.export import write_export
-from meritory.engine.transfer.formats import READERS, recognise
-from meritory.engine.transfer.import_ import ImportOptions, ImportReport, import_found
+from meritory.engine.transfer.import_ import (
+    READERS,
+    ImportOptions,
+    ImportReport,
+    import_found,
+    recognise,
+)
 from meritory.store.sqlite.store import SqliteStore
 from places import Places
 

@@ -434,9 +434,9 @@ def test_the_report_is_changed_by_one_thread(
 def test_damaged_memories_are_counted(memory: Memory, places: Places, tmp_path: Path) -> None:
     memory.remember("The badger sleeps")
     memory.remember("Lunch is at noon")
-    assert export.unreadable_count(memory.services) == 0
+    assert memory.services.store.damaged_count() == 0
     places.execute("UPDATE memories SET kind = 'rumour' WHERE content LIKE 'Lunch%'")
     target = tmp_path / "out.jsonl"
     assert export.write_export(memory.services, "default", target, lambda done, total: None) == 1
-    assert export.unreadable_count(memory.services) == 1
+    assert memory.services.store.damaged_count() == 1
     assert "Lunch" not in target.read_text("utf-8")

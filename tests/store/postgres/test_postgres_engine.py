@@ -363,11 +363,11 @@ def test_a_connection_at_rest_knows_nothing_of_who_used_it(
     assert found == (True, "", None, "0")
 
 
-def test_only_one_has_the_turn_and_whoever_is_gone_has_it_no_more(address: str) -> None:
+def test_one_process_holds_a_lock_until_it_ends(address: str) -> None:
     one, other = PostgresStore(address), PostgresStore(address)
-    with one.turn("a") as ours, other.turn("a") as theirs, other.turn("b") as another:
+    with one.try_lock("a") as ours, other.try_lock("a") as theirs, other.try_lock("b") as another:
         assert (ours, theirs, another) == (True, False, True)
-    with other.turn("a") as now_theirs:
+    with other.try_lock("a") as now_theirs:
         assert now_theirs
         with psycopg.connect(address, autocommit=True) as administrator:
             administrator.execute(
@@ -376,10 +376,10 @@ def test_only_one_has_the_turn_and_whoever_is_gone_has_it_no_more(address: str) 
             )
         while backends(address):
             pass
-        with one.turn("a") as ours_again:
+        with one.try_lock("a") as ours_again:
             assert ours_again
     # Nobody has kept anything, and the connections are good again.
-    with other.turn("a") as theirs_again:
+    with other.try_lock("a") as theirs_again:
         assert theirs_again
     assert one.users() == other.users() == []
     for store in (one, other):

@@ -21,6 +21,7 @@ from meritory.store.contract.memories import Gathering, Indexed, NeighbourProbe,
 from meritory.store.contract.store import Store, Transaction
 from meritory.store.postgres import search_index, vectors
 from meritory.store.postgres.store import PostgresStore
+from meritory.store.search import cache
 from meritory.store.sqlite.store import SqliteStore
 from meritory.text.terms import query_terms
 from postgres_kit import Server
@@ -243,7 +244,7 @@ def test_copies_of_tenants_are_let_go_of(
     store = stores[1]
     assert isinstance(store, PostgresStore)
     monkeypatch.setattr(search_index, "ROWS_KEPT", 30)
-    monkeypatch.setattr(search_index, "TENANTS_KEPT", 2)
+    monkeypatch.setattr(cache, "USERS_KEPT", 2)
     names = [f"tenant {number}" for number in range(5)]
     for name in names:
         insert(store, *(record(number, user=name) for number in range(1, 13)))
@@ -255,7 +256,7 @@ def test_copies_of_tenants_are_let_go_of(
             assert len(store.traits(scope, found.rows, NOW)) == 12
             assert sum(map(len, store._views._indexes.values())) <= 30
     assert list(store._views._indexes) == names[-2:]
-    assert list(store._views._traits) == names[-2:]
+    assert list(store._traits._traits) == names[-2:]
 
 
 @pytest.mark.parametrize(("count", "exact_rows"), [(1, 1_000), (6, 1_000), (3, 10)])

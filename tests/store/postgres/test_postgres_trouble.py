@@ -155,7 +155,7 @@ def test_a_forked_child_says_nothing_on_its_parents_connections(store: PostgresS
     child = os.fork()
     if child == 0:
         refused = 0
-        for use in (store.users, lambda: insert(store, record(2)), store.turn("a").__enter__):
+        for use in (store.users, lambda: insert(store, record(2)), store.try_lock("a").__enter__):
             try:
                 use()
             except StorageError as error:

@@ -24,7 +24,7 @@ from meritory.text.judge.evidence import (
     USEFUL,
     judge_session,
 )
-from meritory.text.words import words
+from meritory.text.language import words
 
 PNPM, PORT, RETRY, ANNA, COMMITS = range(5)
 SHOWN = (

@@ -37,22 +37,11 @@ from meritory.engine.services import Services
 from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.contract.store import Transaction
 from meritory.text import feedback
-from meritory.text.feedback import (
-    DOWN,
-    UP,
-    Question,
-    fingerprint,
-    is_same,
-    lesson_subject,
-    lesson_text,
-    main_text,
-    with_advice,
-)
 
 T = TypeVar("T")
 # A warning matters more than a success.
-IMPORTANCE = {DOWN: 0.7, UP: 0.5}
-KIND_TAGS = {DOWN: "mistake", UP: "success"}
+IMPORTANCE = {feedback.DOWN: 0.7, feedback.UP: 0.5}
+KIND_TAGS = {feedback.DOWN: "mistake", feedback.UP: "success"}
 STAGE = "feedback"
 _SUCCESSOR_STEPS = 8
 _TAGS_KEPT = 32
@@ -73,7 +62,7 @@ class Captured:
     event: FeedbackEvent | None
     memory: MemoryRecord | None = None
     issues: tuple[Issue, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: tuple[feedback.Question, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -218,7 +207,7 @@ def _resolve_memory_ids(services: Services, event: FeedbackEvent) -> FeedbackEve
 
 def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -> FeedbackEvent:
     """Make a report a lesson, or count it for the lesson that says the same."""
-    mark = fingerprint(event.polarity, main_text(event.polarity, event.texts))
+    mark = feedback.fingerprint(event.polarity, feedback.main_text(event.polarity, event.texts))
     lesson = _existing_lesson(services, event, mark)
     target: MemoryRecord | PreparedBatch
     if lesson is not None:
@@ -231,7 +220,7 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
             "tags": (KIND_TAGS[event.polarity], *event.tags)[:_TAGS_KEPT],
             "source": {"harness": STAGE, "session_key": event.session_key},
         }
-        draft = make_draft(lesson_text(event.polarity, event.texts), event.scope, fields)
+        draft = make_draft(feedback.lesson_text(event.polarity, event.texts), event.scope, fields)
         target = prepare_batch(services, [draft])
 
     def work(transaction: Transaction) -> tuple[FeedbackEvent, Event]:
@@ -257,7 +246,7 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
 
     promoted, logged = services.store.write(event.user, work)
     publish(services, [logged])
-    better = None if lesson is None else with_advice(lesson.content, event.texts)
+    better = None if lesson is None else feedback.with_advice(lesson.content, event.texts)
     if lesson is not None and better is not None:
         content, by_person = {"content": better}, event.origin == "user"
         _attempt(services, "advice", lambda: update(services, lesson, content, by_person=by_person))
@@ -289,9 +278,11 @@ def _find_or_store_lesson(
     if gate is not None and vector is not None:
         asked = (event.scope, gate.embedder, vector[None, :], _NEAR_LIMIT, _NEAR_COSINE)
         (neighbours,) = transaction.nearest(NeighbourProbe(*asked))
-        main = main_text(event.polarity, event.texts)
+        main = feedback.main_text(event.polarity, event.texts)
         for neighbour in neighbours:
-            if is_same(lesson_subject(event.polarity, neighbour.memory.content), main):
+            if feedback.is_same(
+                feedback.lesson_subject(event.polarity, neighbour.memory.content), main
+            ):
                 return neighbour.memory
     (result,) = decide_batch(services, transaction, prepared)
     if result.memory is None:
@@ -309,7 +300,7 @@ def _update_beliefs(services: Services, event: FeedbackEvent, transaction: Trans
 
     added = {memory_id: testimony(event.polarity) for memory_id in event.memory_ids}
     if event.memory_id is not None:
-        added[event.memory_id] = testimony(UP)
+        added[event.memory_id] = testimony(feedback.UP)
     proofs = services.store.proofs(event.user, list(added))
     testimonies = transaction.add_testimony(event.user, event.id, added)
     beliefs = {

@@ -7,23 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from meritory.domain.feedback import Contested, FeedbackEvent, FeedbackQuery
-from meritory.engine.learning.label import day_of
+from meritory.domain.world import epoch_days
 from meritory.engine.services import Services
-from meritory.rank import feedback as pairing
+from meritory.rank import feedback
 from meritory.rank.belief import faded
-from meritory.rank.feedback import (
-    LATEST_COUNT,
-    MONTH_DAYS,
-    WEEK_DAYS,
-    Approval,
-    Risk,
-    Trend,
-    approval,
-    risks,
-    trend,
-)
-from meritory.text import feedback
-from meritory.text.feedback import content_words, main_text
+from meritory.text.feedback import DOWN, UP, content_words, main_text
 
 # Of each polarity: pairing compares every negative with every positive.
 PAIR_EVENTS_LIMIT = 500
@@ -43,11 +31,11 @@ class DomainTotals:
 class Approvals:
     """The approval of all reports, of the latest twenty, of a week and of a month."""
 
-    overall: Approval
-    latest: Approval
-    week: Approval
-    month: Approval
-    trend: Trend
+    overall: feedback.Approval
+    latest: feedback.Approval
+    week: feedback.Approval
+    month: feedback.Approval
+    trend: feedback.Trend
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +67,13 @@ def summary(services: Services, user: str) -> Summary:
         by_domain[row.domain] += row.count
         by_polarity[row.domain, row.polarity] += row.count
     domains = {
-        name: DomainTotals(
-            by_domain[name], by_polarity[name, feedback.UP], by_polarity[name, feedback.DOWN]
-        )
+        name: DomainTotals(by_domain[name], by_polarity[name, UP], by_polarity[name, DOWN])
         for name in sorted(by_domain)
     }
-    week = approval(*store.approvals(user, since=now - timedelta(days=WEEK_DAYS)))
-    month = approval(*store.approvals(user, since=now - timedelta(days=MONTH_DAYS)))
+    week = feedback.approval(*store.approvals(user, since=now - timedelta(days=feedback.WEEK_DAYS)))
+    month = feedback.approval(
+        *store.approvals(user, since=now - timedelta(days=feedback.MONTH_DAYS))
+    )
     return Summary(
         total=by_status.total(),
         positive=sum(totals.positive for totals in domains.values()),
@@ -95,51 +83,51 @@ def summary(services: Services, user: str) -> Summary:
         clarification_required=by_status["clarification_required"],
         domains=domains,
         approval=Approvals(
-            approval(*store.approvals(user)),
-            approval(*store.approvals(user, limit=LATEST_COUNT)),
+            feedback.approval(*store.approvals(user)),
+            feedback.approval(*store.approvals(user, limit=feedback.LATEST_COUNT)),
             week,
             month,
-            trend(week, month),
+            feedback.trend(week, month),
         ),
         contested=len(contested(services, user)),
         last_updated=max((row.last_at for row in counts), default=None),
     )
 
 
-def risk(services: Services, user: str, days: int | None = None) -> list[Risk]:
+def risk(services: Services, user: str, days: int | None = None) -> list[feedback.Risk]:
     """Return the tags, tools and domains with the most failures, the most certain first."""
     since = None if days is None else services.world.now() - timedelta(days=days)
     positive, negative = services.store.approvals(user, since=since)
-    return risks(services.store.feedback_tallies(user, since), positive, negative)
+    return feedback.risks(services.store.feedback_tallies(user, since), positive, negative)
 
 
-def pairs(services: Services, user: str) -> list[pairing.Pair]:
+def pairs(services: Services, user: str) -> list[feedback.Pair]:
     """Return preference pairs from the latest reports that became lessons."""
 
-    def texts(polarity: int) -> list[pairing.FeedbackText]:
+    def texts(polarity: int) -> list[feedback.FeedbackText]:
         query = FeedbackQuery(polarity=polarity, status="promoted", limit=PAIR_EVENTS_LIMIT)
         return [_pairing_text(event) for event in services.store.feedback_events(user, query)]
 
-    return pairing.pairs(texts(feedback.DOWN), texts(feedback.UP))
+    return feedback.pairs(texts(DOWN), texts(UP))
 
 
-def _pairing_text(event: FeedbackEvent) -> pairing.FeedbackText:
+def _pairing_text(event: FeedbackEvent) -> feedback.FeedbackText:
     text = main_text(event.polarity, event.texts)
     tool = (event.last_action or {}).get("tool")
     context = f"Work on {event.domain}" + (f" with {tool}." if tool else ".")
-    return pairing.FeedbackText(
+    return feedback.FeedbackText(
         event.id,
         context if event.context in ("", text) else event.context,
         text,
-        event.what_to_change if event.polarity == feedback.DOWN else "",
+        event.what_to_change if event.polarity == DOWN else "",
         frozenset(content_words(f"{text} {event.context}")),
         frozenset(event.tags),
     )
 
 
-def contested(services: Services, user: str, limit: int = CONTESTED_LIMIT) -> list[Contested]:
+def contested(services: Services, user: str) -> list[Contested]:
     """Return the memories with much current evidence on both sides, for a person to decide."""
-    today = day_of(services.world.now())
-    rows = services.store.contested(user, limit)
+    today = epoch_days(services.world.now())
+    rows = services.store.contested(user, CONTESTED_LIMIT)
     current = [Contested(row.memory, faded(row.belief, today)) for row in rows]
     return [row for row in current if row.belief.is_contested]

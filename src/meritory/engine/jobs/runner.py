@@ -79,6 +79,12 @@ def no_effect(transaction: Transaction) -> None:
     """The effect of a stage that found nothing to do."""
 
 
+def queue_job(transaction: Transaction, user: str, kind: str, key: str, due_at: datetime) -> None:
+    """Queue a job, again from its first stage if it exists already."""
+    if not transaction.put_job(user, kind, key, due_at):
+        transaction.requeue_job(user, kind, key, due_at)
+
+
 def _never() -> bool:
     return False
 

@@ -13,30 +13,24 @@ import numpy as np
 from meritory.domain.job import Job
 from meritory.domain.policy import PredictorPolicy
 from meritory.domain.predictor import Comparison
-from meritory.domain.session import Event, SessionMemory, SessionRecord, SessionScore
-from meritory.engine.jobs.runner import After, Effect, no_effect
+from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
+from meritory.engine.jobs.runner import After, Effect, no_effect, queue_job
 from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT, read_session
-from meritory.engine.observe.observer import publish
+from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import (
     CALIBRATE_EVERY,
     REPLAYED_SCORER,
+    TRAIN_JOB,
+    TRAIN_KEY,
     TRIAL_SESSIONS,
     PredictorState,
     decoded,
     known_state,
 )
-from meritory.engine.predictor.train_job import queue
 from meritory.engine.services import Services
 from meritory.model.canary import CANARY_LIMIT, is_canary
 from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
-from meritory.rank.influence import (
-    PROOF_SESSIONS,
-    ComparisonOutcome,
-    Margins,
-    comparable,
-    prove_history,
-)
 from meritory.store.contract.store import Store, Transaction
 
 TOP_COUNT = 10
@@ -61,7 +55,7 @@ class _ComparedSession:
     score: SessionScore | None
     records: Sequence[SessionMemory]
     # None if the session does not count, for this reason.
-    outcome: ComparisonOutcome | None
+    outcome: influence.ComparisonOutcome | None
     reason: str | None
     # Whether training can use this session, even if no model scored it.
     is_usable: bool
@@ -80,7 +74,9 @@ def compare(services: Services, job: Job) -> Effect:
     earlier = store.comparison(user, key)
     margins = store.record(user, known_state(services, user).scorer, influence.RECORD_SESSIONS)
     # This session is among them: its labels are stored already.
-    proof = prove_history(store.taught_sessions(user, FEATURE_VERSION, PROOF_SESSIONS))
+    proof = influence.prove_history(
+        store.taught_sessions(user, FEATURE_VERSION, influence.PROOF_SESSIONS)
+    )
     now = services.world.now()
     interval = services.policy.predictor.train_interval_sessions
 
@@ -112,13 +108,10 @@ def compare(services: Services, job: Job) -> Effect:
         is_overdue = has_grown and state.fresh_sessions % (2 * interval) == 0
         is_new = state.order_reason != before.order_reason
         if state.order_reason is not None and (is_new or is_overdue):
-            queue(transaction, user, now)
+            queue_job(transaction, user, TRAIN_JOB, TRAIN_KEY, now)
         measured = {name: getattr(comparison, name) for name in _MEASURED}
         rankings = {"predictor.compare": measured, "predictor.fts_overlap": case.overlap}
-        events = [
-            Event(at=now, category="predictor", name=name, session_key=key, details=numbers)
-            for name, numbers in {**rankings, **details}.items()
-        ]
+        events = make_events({**rankings, **details}, now, key)
         transaction.log_events(user, events)
         return partial(publish, services, events)
 
@@ -137,7 +130,9 @@ def _read_case(store: Store, job: Job, rrf_k: int) -> _ComparedSession | None:
         return None
     labels = np.array([np.nan if record.label is None else record.label for record in records])
     was_shown = np.array([record.candidate.was_injected for record in records], np.bool_)
-    labelled = [records[index] for index in np.flatnonzero(comparable(labels, was_shown)).tolist()]
+    labelled = [
+        records[index] for index in np.flatnonzero(influence.comparable(labels, was_shown)).tolist()
+    ]
     outcome = None
     if labelled and session.scorer is not None:
         outcome = influence.compare(
@@ -171,7 +166,7 @@ def _read_case(store: Store, job: Job, rrf_k: int) -> _ComparedSession | None:
 
 
 def _count_session(
-    services: Services, before: PredictorState, case: _ComparedSession, margins: Margins
+    services: Services, before: PredictorState, case: _ComparedSession, margins: influence.Margins
 ) -> tuple[PredictorState, dict[str, dict[str, object]]]:
     """Return the state after a session, and the details of what happened, by event."""
     policy = services.policy.predictor
@@ -183,7 +178,7 @@ def _count_session(
         # The outcome of another kind of scorer says nothing about this one.
         if case.session.scorer == before.scorer:
             ndcg = np.vstack([margins.ndcg, outcome.ndcg])
-            margins = Margins(ndcg, np.vstack([margins.log_rank, outcome.log_rank]))
+            margins = influence.Margins(ndcg, np.vstack([margins.log_rank, outcome.log_rank]))
         weighings = influence.weigh(margins, before.history)
         standing = influence.weighed(
             standing, weighings, policy.influence, policy.min_training_sessions

@@ -18,6 +18,7 @@ from meritory.domain.session import (
     SessionRecord,
     SessionScore,
 )
+from meritory.domain.world import epoch_days
 from meritory.engine.jobs.runner import After, Effect
 from meritory.engine.learning.judge import read_session
 from meritory.engine.observe.observer import publish
@@ -28,7 +29,6 @@ from meritory.store.contract.store import Store, Transaction
 
 # A memory deleted this soon after it was shown was probably deleted because of it.
 SOON = timedelta(hours=24)
-_SECONDS_PER_DAY = 86_400.0
 # The parts of a label that are stored with it.
 _PARTS = ("rule", "agent", "text", "continuity", "judge")
 
@@ -169,17 +169,17 @@ def belief_from(proofs: Sequence[Proof], testimony: Sequence[Testimony], now: da
     """Return the belief that all evidence supports, as it weighs now."""
     events = []
     for proof in proofs:
-        day = day_of(proof.at)
+        day = epoch_days(proof.at)
         if proof.agent_score is not None:
             events.append(belief.BeliefEvent(day, "agent", proof.agent_score, proof.session_key))
         # A program knows, a judge guesses.
         witness: Witness = "agent" if proof.is_known else "judge"
         events.append(belief.BeliefEvent(day, witness, proof.label, proof.session_key))
     events += [
-        belief.BeliefEvent(day_of(report.at), report.witness, report.value, report.session_key)
+        belief.BeliefEvent(epoch_days(report.at), report.witness, report.value, report.session_key)
         for report in testimony
     ]
-    return belief.faded(belief.believe(events), day_of(now))
+    return belief.faded(belief.believe(events), epoch_days(now))
 
 
 def put_beliefs(transaction: Transaction, user: str, beliefs: Mapping[str, Belief]) -> None:
@@ -188,8 +188,3 @@ def put_beliefs(transaction: Transaction, user: str, beliefs: Mapping[str, Belie
     transaction.set_usefulness(
         user, {memory_id: round(value.usefulness, 6) for memory_id, value in beliefs.items()}
     )
-
-
-def day_of(moment: datetime) -> float:
-    """Return a moment as days since 1970."""
-    return moment.timestamp() / _SECONDS_PER_DAY

@@ -169,7 +169,7 @@ class Embedding:
         if self.is_off:
             return True
         while not should_stop():
-            with self._store.turn("reembed") as has_lock:
+            with self._store.try_lock("reembed") as has_lock:
                 if has_lock:
                     return self._reembed(progress, should_stop)
             # Another process re-embeds: do not embed any text twice.

@@ -14,14 +14,8 @@ from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRe
 from meritory.domain.policy import Policy
 from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
-from meritory.text.claims.compare import (
-    ClaimVerdict,
-    Survivor,
-    clearly_differ,
-    compare_claims,
-    says_change,
-    words_of,
-)
+from meritory.text.claims import compare
+from meritory.text.claims.compare import Survivor
 from meritory.text.claims.read import read_claim
 
 # Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
@@ -55,7 +49,7 @@ class Gate:
 
     def floor_for(self, record: MemoryRecord) -> float:
         """Return the lowest cosine at which a neighbour of this memory is compared with it."""
-        return self.change_floor if says_change(record.content) else self.floor
+        return self.change_floor if compare.says_change(record.content) else self.floor
 
 
 def gate_threshold(embedder: str) -> float:
@@ -96,13 +90,13 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
     retired: tuple[Near, ...] = ()
     reason = ""
     # Parse the new text at most once, and only if a neighbour shares enough words.
-    words, claim = words_of(new.content), cache(read_claim)
+    words, claim = compare.words_of(new.content), cache(read_claim)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = neighbour.memory.content
-        if clearly_differ(words_of(old), words):
-            verdict = ClaimVerdict("keep_both", "new", "they share few words")
+        if compare.clearly_differ(compare.words_of(old), words):
+            verdict = compare.ClaimVerdict("keep_both", "new", "they share few words")
         else:
-            verdict = compare_claims(read_claim(old), claim(new.content))
+            verdict = compare.compare_claims(read_claim(old), claim(new.content))
         is_near = neighbour.cosine >= floor
         survivor, record = verdict.survivor, neighbour.memory
         if verdict.relation == "merge" and is_near and _may_merge(record, new, survivor):

@@ -17,14 +17,6 @@ from meritory.domain.world import World
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
-from meritory.rank.hybrid import (
-    HybridWeights,
-    Legs,
-    Links,
-    ScopeStats,
-    hybrid_scores,
-    with_neighbours,
-)
 from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import keys_in_play
@@ -95,8 +87,8 @@ def checked_query(query: object) -> str:
 
 def pool_scores(services: Services, pool: SearchPool, weight: Floats) -> Floats:
     """Return the hybrid scores of a pool, lowered by source weight and raised by neighbours."""
-    weights = HybridWeights(cosine=services.policy.recall.vector_weight)
-    links = Links(
+    weights = hybrid.HybridWeights(cosine=services.policy.recall.vector_weight)
+    links = hybrid.Links(
         pool.previous,
         pool.following,
         pool.session,
@@ -104,13 +96,15 @@ def pool_scores(services: Services, pool: SearchPool, weight: Floats) -> Floats:
         session_words=pool.session_words,
         session_count=pool.session_count,
     )
-    return with_neighbours(_own_scores(services, pool) * weight, links, weights)
+    return hybrid.with_neighbours(_own_scores(services, pool) * weight, links, weights)
 
 
 def _own_scores(services: Services, pool: SearchPool) -> Floats:
-    legs = Legs(pool.text, pool.cosine, pool.length_chars)
-    stats = ScopeStats(pool.mean_cosine, pool.mean_length_chars)
-    return hybrid_scores(legs, stats, HybridWeights(cosine=services.policy.recall.vector_weight))
+    legs = hybrid.Legs(pool.text, pool.cosine, pool.length_chars)
+    stats = hybrid.ScopeStats(pool.mean_cosine, pool.mean_length_chars)
+    return hybrid.hybrid_scores(
+        legs, stats, hybrid.HybridWeights(cosine=services.policy.recall.vector_weight)
+    )
 
 
 def relevant(pool: SearchPool, floor: float) -> NDArray[np.bool_]:

@@ -24,6 +24,7 @@ from meritory.domain.memory import (
     Scope,
     WriteResult,
 )
+from meritory.engine.memories import validate
 from meritory.engine.memories.gate import (
     Gate,
     GateVerdict,
@@ -33,15 +34,6 @@ from meritory.engine.memories.gate import (
     may_supersede,
     merged,
     refreshed,
-)
-from meritory.engine.memories.validate import (
-    PROPOSED_CONSTRAINT,
-    PROPOSED_PIN,
-    check_validity,
-    checked_field,
-    known_fields,
-    screened,
-    screened_draft,
 )
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
@@ -144,7 +136,7 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
     for draft in drafts:
         if isinstance(draft, Draft):
             try:
-                draft = screened_draft(draft, services.policy.secrets.policy)
+                draft = validate.screened_draft(draft, services.policy.secrets.policy)
             except InputError as error:
                 draft = error
         clean.append(draft)
@@ -384,18 +376,20 @@ def update(
     services: Services, record: MemoryRecord, given: Mapping[str, Any], *, by_person: bool
 ) -> MemoryRecord:
     """Change fields of a memory. An update never merges memories."""
-    known_fields(given, UPDATABLE)
-    values = {name: checked_field(name, v) for name, v in given.items() if name != "content"}
+    validate.known_fields(given, UPDATABLE)
+    values = {
+        name: validate.checked_field(name, v) for name, v in given.items() if name != "content"
+    }
     for text in (*values.get("tags", ()), values.get("agent"), values.get("project")):
-        screened(text or "", "refuse")
+        validate.screened(text or "", "refuse")
     if "content" in given:
         content = checked_content(given["content"])
-        values["content"] = screened(content, services.policy.secrets.policy)
+        values["content"] = validate.screened(content, services.policy.secrets.policy)
 
     def change(current: MemoryRecord) -> MemoryRecord:
         _require_live(current)
         changed = replace(current, **values)
-        check_validity(changed.valid_from, changed.valid_until)
+        validate.check_validity(changed.valid_from, changed.valid_until)
         if not by_person and any(m.pinned or m.kind == "constraint" for m in (current, changed)):
             raise InputError(
                 "only a person may pin a memory, make it a constraint, or change one",
@@ -417,12 +411,12 @@ def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
 
     def change(current: MemoryRecord) -> MemoryRecord:
         _require_live(current)
-        proposals = (PROPOSED_PIN, PROPOSED_CONSTRAINT)
+        proposals = (validate.PROPOSED_PIN, validate.PROPOSED_CONSTRAINT)
         return replace(
             current,
             trust="trusted",
-            pinned=current.pinned or PROPOSED_PIN in current.tags,
-            kind="constraint" if PROPOSED_CONSTRAINT in current.tags else current.kind,
+            pinned=current.pinned or validate.PROPOSED_PIN in current.tags,
+            kind="constraint" if validate.PROPOSED_CONSTRAINT in current.tags else current.kind,
             tags=tuple(tag for tag in current.tags if tag not in proposals),
         )
 

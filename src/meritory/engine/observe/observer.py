@@ -1,4 +1,4 @@
-"""Latencies, failures and counters of the running engine, and the events that it publishes."""
+"""Latencies, failures and counters of the running engine, its events and their timeline."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from meritory.domain.errors import InputError, MeritoryError
+from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.session import Event
 from meritory.domain.world import World
 
@@ -163,10 +165,7 @@ class Observer:
     def latencies(self) -> list[Latency]:
         """Return the latencies of every operation."""
         with self._lock:
-            rings = [
-                (name, ring.count, ring.total_ms, list(ring.recent))
-                for name, ring in self._rings.items()
-            ]
+            rings = [(name, r.count, r.total_ms, list(r.recent)) for name, r in self._rings.items()]
         return [_latency(*ring) for ring in rings]
 
     def failures(self, stage: str | None = None) -> list[StageFailure]:
@@ -225,15 +224,71 @@ def _latency(operation: str, count: int, total_ms: float, recent: list[float]) -
     return Latency(operation, count, round(total_ms, 3), latest[-1], p50, p95, p99, latest)
 
 
+def make_events(
+    details: Mapping[str, Mapping[str, object]],
+    at: datetime,
+    session_key: str | None = None,
+    request_id: str | None = None,
+) -> list[Event]:
+    """Return an event for each name; its category is the first part of the name."""
+    return [
+        Event(
+            at=at,
+            category=name.partition(".")[0],
+            name=name,
+            session_key=session_key,
+            request_id=request_id,
+            details=numbers,
+        )
+        for name, numbers in details.items()
+    ]
+
+
 def publish(services: Services, events: Sequence[Event]) -> None:
     """Publish events that have been stored."""
-    services.observer.publish(
-        *(
-            (
-                event.category,
-                event.name,
-                {"session_key": event.session_key, "request_id": event.request_id, **event.details},
-            )
-            for event in events
+    named = [
+        (
+            e.category,
+            e.name,
+            {"session_key": e.session_key, "request_id": e.request_id, **e.details},
         )
-    )
+        for e in events
+    ]
+    services.observer.publish(*named)
+
+
+def timeline(services: Services, user: str, name: str) -> list[Event]:
+    """Return the events of a session key, a memory id or a request id."""
+    store = services.store
+    with contextlib.suppress(NotFound):
+        store.session(user, name)
+        shown = [
+            Event(
+                at=injection.at,
+                category="session",
+                name=f"session.injected.{injection.kind}",
+                session_key=name,
+                details={
+                    "number": injection.number,
+                    "turn": injection.turn,
+                    "tokens": injection.token_count,
+                },
+            )
+            for injection in store.injections(user, name)
+        ]
+        # The sort is stable: events of the same moment keep their order.
+        return sorted([*store.events(user, session_key=name), *shown], key=attrgetter("at"))
+    with contextlib.suppress(NotFound, InputError):
+        memory_id = store.get(user, name).id
+        changes = [
+            Event(
+                at=entry.at,
+                category="memory",
+                name=f"memory.{entry.action}",
+                memory_id=memory_id,
+                details={"actor": entry.actor, "why": entry.why, "entry": entry.entry},
+            )
+            for entry in store.history(user, memory_id)
+        ]
+        return sorted([*store.events(user, memory_id=memory_id), *changes], key=attrgetter("at"))
+    return store.events(user, request_id=name)

@@ -24,7 +24,7 @@ CANDIDATE_LIMIT: Final = 200
 _DECIMALS = 4
 # Slots are derived from names, so they are left out.
 _NAMED: Final = frozenset(
-    place for place, name in enumerate(FEATURES) if name in ("entity_slot", "aspect_slot")
+    index for index, name in enumerate(FEATURES) if name in ("entity_slot", "aspect_slot")
 )
 
 # An example of a line.
@@ -110,27 +110,25 @@ def line_of(
         "judge_confidence": _number(score.confidence if score else None),
         "continuity": _number(score.score if score else None),
         "is_excluded": int(score is None or score.excluded is not None),
-        "candidates": [_candidate(row) for row in shown[:CANDIDATE_LIMIT]],
-    }
-
-
-def _candidate(row: SessionMemory) -> dict[str, Any]:
-    served = row.candidate
-    return {
-        "feature_version": served.feature_version,
-        "features": [
-            0.0 if place in _NAMED else _number(value)
-            for place, value in enumerate(served.features)
+        "candidates": [
+            {
+                "feature_version": row.candidate.feature_version,
+                "features": [
+                    0.0 if index in _NAMED else _number(value)
+                    for index, value in enumerate(row.candidate.features)
+                ],
+                "label": _number(row.label),
+                "agent_score": _number(row.agent_relevance_score),
+                "judge_score": _number(row.relevance_score),
+                "hit_count": row.fts_hit_count,
+                "rank": row.candidate.rank,
+                "baseline_rank": row.candidate.baseline_rank,
+                "predictor_rank": row.candidate.predictor_rank,
+                "was_injected": int(row.candidate.was_injected),
+                "propensity": _number(row.candidate.propensity),
+            }
+            for row in shown[:CANDIDATE_LIMIT]
         ],
-        "label": _number(row.label),
-        "agent_score": _number(row.agent_relevance_score),
-        "judge_score": _number(row.relevance_score),
-        "hit_count": row.fts_hit_count,
-        "rank": served.rank,
-        "baseline_rank": served.baseline_rank,
-        "predictor_rank": served.predictor_rank,
-        "was_injected": int(served.was_injected),
-        "propensity": _number(served.propensity),
     }
 
 

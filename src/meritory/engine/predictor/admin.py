@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -32,21 +32,15 @@ OFFER_SESSIONS = 100
 # -- on and off -----------------------------------------------------------------------------
 
 
-def enable(services: Services, user: str) -> bool:
-    """Give the predictor its influence again; return False if it was on."""
-    # A scorer that crashed too often gets another chance.
+def switch(services: Services, user: str, *, is_on: bool) -> bool:
+    """Give the predictor its influence, or let the baseline rank alone and stop training.
+
+    Return False if that was so already.
+    """
     reset = getattr(services.scorer, "enable", None)
-    if reset is not None:
+    if is_on and reset is not None:
+        # A scorer that crashed too often gets another chance.
         reset()
-    return _switch(services, user, is_on=True)
-
-
-def disable(services: Services, user: str) -> bool:
-    """Let the baseline rank alone and stop training; return False if it was off."""
-    return _switch(services, user, is_on=False)
-
-
-def _switch(services: Services, user: str, *, is_on: bool) -> bool:
     name = "predictor.enabled" if is_on else "predictor.disabled"
     event = Event(at=services.world.now(), category="predictor", name=name, details={})
 
@@ -180,13 +174,12 @@ def calibrate_rate(
     now = services.world.now()
     rated = []
     for (key, memory_id), label in ratings.items():
-        is_number = isinstance(label, int | float) and not isinstance(label, bool)
-        if not is_number or not -1.0 <= cast(float, label) <= 1.0:
+        if isinstance(label, bool) or not isinstance(label, int | float) or not -1 <= label <= 1:
             raise InputError(
                 f"invalid rating of {memory_id[:40]}: {label!r}",
                 hint="-1 misled, 0 did not help, 1 was decisive",
             )
-        rated.append(Rated(key, memory_id, 0.0, now, float(cast(float, label)), now))
+        rated.append(Rated(key, memory_id, 0.0, now, float(label), now))
 
     def work(transaction: Transaction) -> None:
         for rating in rated:

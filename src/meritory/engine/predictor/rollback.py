@@ -9,7 +9,6 @@ from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import decoded, known_state, load_checkpoint, versions
 from meritory.engine.services import Services
 from meritory.model import checkpoint
-from meritory.model.checkpoint import Checkpoint
 from meritory.ports.scorer import BASE_VERSION
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.store.contract.store import Transaction
@@ -32,18 +31,22 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
         raise NotFound(f"unknown model: {target}", hint=hint)
     if target == state.version:
         raise Conflict(f"model {target} is already active", hint=hint)
-    model = _usable_model(services, user, target, hint)
+    try:
+        model = load_checkpoint(services, user, target)
+        serving = services.store.serving_embedder()
+        embedder = "" if serving is None else serving.name
+        reason = checkpoint.fits(model, embedder, FEATURES, FEATURE_VERSION)
+    except BadCheckpoint as error:
+        reason = error.message
+    if reason is not None:
+        raise Conflict(f"model {target} is not usable: {reason}", hint=hint)
     now = services.world.now()
     run = TrainingRun(
         at=now,
         model_version=target,
         scorer=model.kind,
         reason="rollback",
-        loss=None,
         sample_count=model.session_count,
-        skipped_count=0,
-        duration_ms=0.0,
-        is_accepted=True,
         train_validation_failures=state.failures,
         drift_resets=state.standing.drift_resets,
     )
@@ -60,16 +63,3 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
     services.store.write(user, work)
     publish(services, [event])
     return run
-
-
-def _usable_model(services: Services, user: str, version: int, hint: str) -> Checkpoint:
-    try:
-        model = load_checkpoint(services, user, version)
-        serving = services.store.serving_embedder()
-        embedder = "" if serving is None else serving.name
-        reason = checkpoint.fits(model, embedder, FEATURES, FEATURE_VERSION)
-    except BadCheckpoint as error:
-        reason = error.message
-    if reason is not None:
-        raise Conflict(f"model {version} is not usable: {reason}", hint=hint)
-    return model

@@ -17,7 +17,6 @@ from meritory.domain.world import moment_text
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, ModelFolders, Scorer, ScorerFacts, Soundness
-from meritory.rank.composite import Trust
 from meritory.rank.influence import HistoryProof, InfluenceState
 from meritory.store.contract.store import Transaction
 from meritory.text import render
@@ -77,11 +76,6 @@ class PredictorState:
         if not self.is_enabled or self.shadow_left or self.standing.active_since is None:
             return 1.0
         return self.standing.earned_alpha
-
-    @property
-    def trust(self) -> Trust:
-        """Return how far history counts in the baseline."""
-        return self.history.trust
 
     def rolled_back(self, version: int, scorer: str) -> PredictorState:
         """Return the state with an earlier model, without the influence of the later one."""
@@ -181,11 +175,6 @@ def _fall_back(services: Services, user: str, state: PredictorState, fault: str)
             model_version=after.version,
             scorer=after.scorer,
             reason="fallback",
-            loss=None,
-            sample_count=0,
-            skipped_count=0,
-            duration_ms=0.0,
-            is_accepted=True,
             train_validation_failures=after.failures,
             drift_resets=after.standing.drift_resets,
             error=fault,

@@ -10,8 +10,7 @@ from meritory.domain.errors import BadCheckpoint, NotFound
 from meritory.domain.predictor import Comparison
 from meritory.domain.session import Event, SessionMemory, SessionScore, SessionSummary
 from meritory.domain.world import moment_text
-from meritory.engine.observe.observer import Latency
-from meritory.engine.observe.timeline import timeline
+from meritory.engine.observe.observer import Latency, timeline
 from meritory.engine.predictor.drift import DRIFT_SESSIONS, calibration, is_drifting, judge_drift
 from meritory.engine.predictor.state import (
     PredictorState,

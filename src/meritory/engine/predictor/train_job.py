@@ -10,8 +10,8 @@ from meritory.domain.errors import MeritoryError
 from meritory.domain.job import Job
 from meritory.domain.predictor import TrainingRun
 from meritory.domain.session import Event
-from meritory.engine.jobs.runner import After, Effect, no_effect
-from meritory.engine.observe.observer import publish
+from meritory.engine.jobs.runner import After, Effect, no_effect, queue_job
+from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import (
     SHADOW_SESSIONS,
     TRAIN_JOB,
@@ -31,17 +31,11 @@ _REPORTED = tuple(name for name in TrainReport.__slots__ if name in TrainingRun.
 
 
 def order(transaction: Transaction, user: str, reason: str, now: datetime) -> None:
-    """Orders a training, unless one is ordered already."""
+    """Order a training, unless one is ordered already."""
     state = decoded(transaction.predictor_state(user))
     if state.order_reason is None:
         transaction.set_predictor_state(user, replace(state, order_reason=reason).encoded())
-    queue(transaction, user, now)
-
-
-def queue(transaction: Transaction, user: str, now: datetime) -> None:
-    """Sees to it that the job is there and waits."""
-    if not transaction.requeue_job(user, TRAIN_JOB, TRAIN_KEY, now):
-        transaction.put_job(user, TRAIN_JOB, TRAIN_KEY, now)
+    queue_job(transaction, user, TRAIN_JOB, TRAIN_KEY, now)
 
 
 def train(services: Services, job: Job) -> Effect:
@@ -161,7 +155,4 @@ def _events(
             "success_rate": round(after.standing.success_rate, 6),
             "alpha": after.alpha,
         }
-    return [
-        Event(at=wanted.at, category="predictor", name=name, details=numbers)
-        for name, numbers in details.items()
-    ]
+    return make_events(details, wanted.at)

@@ -18,7 +18,7 @@ from meritory.domain.job import Job
 from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Source
 from meritory.domain.quality import Refusal
 from meritory.domain.session import Event, SessionRecord, Turn
-from meritory.engine.jobs.runner import EXTRACT_JOB, After, Effect, no_effect
+from meritory.engine.jobs.runner import EXTRACT_JOB, After, Effect, no_effect, queue_job
 from meritory.engine.memories.gate import may_supersede
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.validate import only_proposed
@@ -54,12 +54,6 @@ def is_due(services: Services, turns: Sequence[Turn]) -> bool:
     if services.policy.extraction.summaries or _model(services) is not None:
         return True
     return services.extractor is not None and _has_candidates(turns)
-
-
-def queue(transaction: Transaction, session: SessionRecord, due_at: datetime) -> None:
-    """Queue extraction, again for a session that was resumed."""
-    if not transaction.put_job(session.user, EXTRACT_JOB, session.key, due_at):
-        transaction.requeue_job(session.user, EXTRACT_JOB, session.key, due_at)
 
 
 def earlier_words(turns: Sequence[Turn], kept: Sequence[Turn]) -> tuple[Turn, ...]:
@@ -360,4 +354,4 @@ def extract_again(services: Services, user: str, session_key: str) -> None:
     if not services.store.transcript(user, session_key):
         raise NotFound(f"session {session_key} has no transcript")
     now = services.world.now()
-    services.store.write(user, lambda transaction: queue(transaction, session, now))
+    services.store.write(user, lambda t: queue_job(t, user, EXTRACT_JOB, session_key, now))

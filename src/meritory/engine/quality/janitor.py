@@ -19,7 +19,7 @@ from meritory.domain.errors import Conflict, NotFound
 from meritory.domain.job import Job
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.domain.session import Event
-from meritory.engine.jobs.runner import After, Effect, JobRunner
+from meritory.engine.jobs.runner import After, Effect, JobRunner, queue_job
 from meritory.engine.memories.gate import revert
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT, PROPOSED_PIN
 from meritory.engine.memories.write import indexed
@@ -240,11 +240,7 @@ def run_now(services: Services, runner: JobRunner, user: str) -> Sweep:
     week = week_of(now)
     before = _counted(services, user)
 
-    def work(transaction: Transaction) -> None:
-        if not transaction.put_job(user, JANITOR_JOB, week, now):
-            transaction.requeue_job(user, JANITOR_JOB, week, now)
-
-    services.store.write(user, work)
+    services.store.write(user, lambda t: queue_job(t, user, JANITOR_JOB, week, now))
     if not runner.run_named(user, JANITOR_JOB, week):
         error = services.store.job(user, JANITOR_JOB, week).error
         if error is None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from meritory.domain.errors import InputError, NotFound
+from meritory.model.checkpoint import write_bytes
 from meritory.rank.metrics import METRICS
 
 FORMAT = 1
@@ -68,16 +69,7 @@ def save(home: Path, name: str, run: Mapping[str, Any]) -> Path:
     folder = runs_folder(home)
     target = folder / f"{checked_run_name(name)}{ENDING}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = folder / f".{name}.part-{os.getpid()}"
-    try:
-        with open(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-            json.dump({**run, "name": name}, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    write_bytes(target, json.dumps({**run, "name": name}, indent=1).encode(), b"\n")
     return target
 
 

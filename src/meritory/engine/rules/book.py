@@ -54,11 +54,6 @@ class Replay:
     through: int
     examples: tuple[str, ...] = ()
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether there was no false alarm."""
-        return self.alarm_count == 0
-
 
 def replay(
     reads: SqlRuleReads,
@@ -234,11 +229,6 @@ class RuleView:
     reach: State
     events: tuple[RuleEvent, ...] = ()
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether its latest replay raised no alarm."""
-        return self.rule.replay_count > 0 and self.rule.alarm_count == 0
-
 
 def listing(services: Services, scope: Scope, *, every: bool = False) -> list[RuleView]:
     """Return the rules of a scope, blocking ones first; with `every` also the former ones."""
@@ -297,7 +287,7 @@ def approve(services: Services, user: str, name: str) -> Rule:
         if above is None:
             raise Conflict(f"rule {before.id} already blocks")
         result = replay(transaction, user, before.trigger, before.project, now)
-        if not result.is_clear:
+        if result.alarm_count:
             raise Conflict(
                 f"its trigger fits {result.alarm_count} harmless actions, such as "
                 f"`{result.examples[0]}`",

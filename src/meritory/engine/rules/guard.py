@@ -79,7 +79,9 @@ def _decide(services: Services, call: ToolCall) -> GuardVerdict:
     if not action.argument.strip():
         return GuardVerdict()
     store = services.store
-    denial = _constraint_denial(store.session_constraints(user, call.session_key), action)
+    constraints = store.session_constraints(user, call.session_key)
+    broken = (c for c in constraints if is_ruled_out(c.kind, c.argument, action))
+    denial = next(map(_denial, broken), None)
     rules = [
         rule
         for rule in ([] if denial else store.rules(user, ACTIVE))
@@ -138,20 +140,13 @@ def _decide(services: Services, call: ToolCall) -> GuardVerdict:
     return store.write(call.scope.user, work)
 
 
-def _constraint_denial(
-    constraints: list[SessionConstraint], action: ToolAction
-) -> GuardVerdict | None:
-    """Return the denial of a call that breaks a constraint of its session."""
-    for constraint in constraints:
-        if is_ruled_out(constraint.kind, constraint.argument, action):
-            said = harmless(constraint.said)[:_SAID_LIMIT_CHARS]
-            reason = (
-                f'The user said in this session: "{said}". So this is not done here. If they have'
-                " changed their mind, they can run"
-                f" `meritory rules lift {harmless(constraint.session_key)}`."
-            )
-            return GuardVerdict("deny", reason, constraint=constraint.kind)
-    return None
+def _denial(constraint: SessionConstraint) -> GuardVerdict:
+    said = harmless(constraint.said)[:_SAID_LIMIT_CHARS]
+    reason = (
+        f'The user said in this session: "{said}". So this is not done here. If they have changed'
+        f" their mind, they can run `meritory rules lift {harmless(constraint.session_key)}`."
+    )
+    return GuardVerdict("deny", reason, constraint=constraint.kind)
 
 
 def _strictest(verdicts: list[GuardVerdict]) -> GuardVerdict:

@@ -29,18 +29,8 @@ from meritory.domain.session import Event
 from meritory.engine.jobs.runner import Effect, no_effect
 from meritory.engine.memories.validate import only_proposed
 from meritory.engine.memories.write import write
-from meritory.engine.rules.book import (
-    LEARNER,
-    RULES_LIMIT_COUNT,
-    TEXT_LIMIT_CHARS,
-    RuleChange,
-    new_rule,
-    put,
-    replay,
-    step_down,
-    step_up,
-    with_replay,
-)
+from meritory.engine.rules import book
+from meritory.engine.rules.book import RuleChange
 from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.feedback import WINDOW_S, Seen, attribute
@@ -198,7 +188,7 @@ class _RuleLearner:
         self._text = "\n".join(texts)
         # The text that shares the most words with the action.
         quote = max(texts, key=lambda text: len(stems(text) & words), default="")
-        self._quote = " ".join(quote.split())[:TEXT_LIMIT_CHARS]
+        self._quote = " ".join(quote.split())[: book.TEXT_LIMIT_CHARS]
 
     def weaken(self) -> None:
         """Lower the weight of a rule whose action was praised."""
@@ -206,8 +196,9 @@ class _RuleLearner:
         if rule is None or self._is_counted(rule, ("praised",)):
             return
         weight = max(0.0, ladder.faded(rule.weight, rule.weighed_at, self._now) - 1.0)
-        weaker = replace(rule, weight=weight, weighed_at=max(self._now, rule.weighed_at))
-        step_down(self._transaction, self._user, self._put_case("praised", rule, weaker), self._now)
+        lower = replace(rule, weight=weight, weighed_at=max(self._now, rule.weighed_at))
+        weaker = self._put_case("praised", rule, lower)
+        book.step_down(self._transaction, self._user, weaker, self._now)
 
     def strengthen(self) -> None:
         """Count one more case of a mistake for its rule; propose a rule if there is none."""
@@ -240,7 +231,7 @@ class _RuleLearner:
             memory_id=rule.memory_id or report.memory_id,
         )
         stronger = self._put_case("reported", rule, self._replayed(stronger))
-        step_up(self._transaction, self._user, stronger, 0, now)
+        book.step_up(self._transaction, self._user, stronger, 0, now)
 
     def _same_tool(self, rules: Iterable[Rule]) -> list[Rule]:
         """Return the rules for the action's tool and project, the most specific first."""
@@ -259,13 +250,13 @@ class _RuleLearner:
         return any(event.action == self._action.number and event.kind in kinds for event in events)
 
     def _put_case(self, kind: RuleEventKind, before: Rule, rule: Rule) -> Rule:
-        number, report = self._action.number, self._report
-        change = RuleChange(kind, self._quote, self._now, None, LEARNER, report, number, before)
-        return put(self._transaction, self._user, rule, change)
+        number, report, quote = self._action.number, self._report, self._quote
+        change = RuleChange(kind, quote, self._now, report=report, action=number, before=before)
+        return book.put(self._transaction, self._user, rule, change)
 
     def _replayed(self, rule: Rule) -> Rule:
-        trigger, project = rule.trigger, rule.project
-        return with_replay(rule, replay(self._transaction, self._user, trigger, project, self._now))
+        of = (self._user, rule.trigger, rule.project, self._now)
+        return book.with_replay(rule, book.replay(self._transaction, *of))
 
     def _widen(self, active: Sequence[Rule]) -> Rule | None:
         """Drop arguments from the trigger of a rule for the same mistake, if that is safe."""
@@ -273,25 +264,25 @@ class _RuleLearner:
             wider = triggers.widened(rule.trigger, self._tool_action)
             if wider is None or triggers.trigger_risk(wider) < rule.risk:
                 continue
-            result = replay(self._transaction, self._user, wider, rule.project, self._now)
-            if result.is_clear:
-                wide = with_replay(replace(rule, pattern=wider.pattern), result)
+            result = book.replay(self._transaction, self._user, wider, rule.project, self._now)
+            if not result.alarm_count:
+                wide = book.with_replay(replace(rule, pattern=wider.pattern), result)
                 reason = f"the same mistake without {rule.pattern}"
                 change = RuleChange("widened", reason, self._now, report=self._report, before=rule)
-                return put(self._transaction, self._user, wide, change)
+                return book.put(self._transaction, self._user, wide, change)
         return None
 
     def _propose(self, active: Sequence[Rule], trigger: Trigger) -> None:
         """Propose a rule for a mistake that has none."""
         now = self._now
-        if len(active) >= RULES_LIMIT_COUNT:
+        if len(active) >= book.RULES_LIMIT_COUNT:
             # The oldest proposal makes room.
             oldest = min(active, key=lambda rule: (rule.state != "proposed", rule.updated_at))
             change = RuleChange("expired", "too many rules", now, state="expired")
-            put(self._transaction, self._user, oldest, change)
+            book.put(self._transaction, self._user, oldest, change)
         rule_id = self._services.world.new_id()
         rule = replace(
-            new_rule(rule_id, trigger, self._action.project, self._quote, now),
+            book.new_rule(rule_id, trigger, self._action.project, self._quote, now),
             is_forbidden=forbids(self._text, self._tool_action.words),
             weight=1.0,
             report_count=1,
@@ -299,7 +290,7 @@ class _RuleLearner:
             reported_at=now,
         )
         change = RuleChange("proposed", "", now, report=self._report, action=self._action.number)
-        put(self._transaction, self._user, self._replayed(rule), change)
+        book.put(self._transaction, self._user, self._replayed(rule), change)
 
 
 def remember_rule(services: Services, job: Job) -> Effect:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.rule import ActionQuery
 from meritory.domain.session import Event, SessionRecord, Turn
+from meritory.engine.jobs.runner import EXTRACT_JOB, queue_job
 from meritory.engine.observe.observer import publish
 from meritory.engine.quality import extraction
 from meritory.engine.services import Services
@@ -76,18 +77,9 @@ class EndRequest:
         return () if self.transcript is None else read_turns(self.transcript)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
-    """The result of ending a session: the key of its job, and its late ratings."""
-
-    job: str
-    is_queued: bool
-    ratings: ratings.RatingsTaken
-
-
 @dataclass(slots=True)
 class EndRun:
-    """The end of a session under way, and what each stage has added so far."""
+    """The end of a session, and what each stage has added so far."""
 
     services: Services
     request: EndRequest
@@ -103,10 +95,9 @@ class EndRun:
     is_queued: bool = field(default=False, init=False)
 
     @property
-    def ended(self) -> SessionEnded:
-        """Return the result."""
-        taken = self.ratings if self.is_queued else ratings.RatingsTaken()
-        return SessionEnded(f"{ratings.LEARN_JOB}/{self.session.key}", self.is_queued, taken)
+    def job(self) -> str:
+        """Return the key of the job that learns from the session."""
+        return f"{ratings.LEARN_JOB}/{self.session.key}"
 
 
 def read_transcript(run: EndRun) -> None:
@@ -160,19 +151,20 @@ def record_end(run: EndRun) -> None:
             transaction.put_used(user, key, run.used)
         due_at = now + LEARN_GRACE if request.learns_at_once else now
         # One job per session: if it has one already, it went on and is judged again.
-        if not transaction.put_job(user, ratings.LEARN_JOB, key, due_at):
-            transaction.requeue_job(user, ratings.LEARN_JOB, key, due_at)
+        queue_job(transaction, user, ratings.LEARN_JOB, key, due_at)
         if prompts:
             # The number of extracted memories is compared with this.
             transaction.count(user, "turns.user", len(prompts))
         if run.is_extraction_due:
-            extraction.queue(transaction, run.session, now)
+            queue_job(transaction, user, EXTRACT_JOB, key, now)
         transaction.log_events(user, [event])
         return True
 
     run.is_queued = services.store.write(user, work)
     if run.is_queued:
         publish(services, [event])
+    else:
+        run.ratings = ratings.RatingsTaken()
 
 
 def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:
@@ -283,23 +275,19 @@ class Intake:
 
     def feed_digest(self, turn: Turn) -> None:
         """Pass a turn to the digest alone, without injected text and secrets."""
-        if turn.role == "result":
-            self._feed_result(turn)
+        if turn.role == "result" and self._result_chars >= MAX_RESULTS_CHARS:
+            # From here on, the digest only counts what it leaves out.
+            self.digester.feed(turn)
+        elif turn.role == "result":
+            # Results are not redacted, which would take most of the time: a digest keeps only terms
+            # that occur in a stored memory, and no memory holds a secret.
+            for clean in stripped([Turn("result", turn.text[: MAX_RESULT_CHARS + 1])]):
+                self._result_chars += min(len(clean.text), MAX_RESULT_CHARS)
+                self.digester.feed(clean)
         elif turn.role != "system" and self._act_chars < ACTS_LIMIT_CHARS:
             self._act_chars += len(turn.text)
             for clean in redacted(stripped([turn])):
                 self.digester.feed(replace(clean, text=_UNBROKEN_RUN.sub(" ", clean.text)))
-
-    def _feed_result(self, turn: Turn) -> None:
-        if self._result_chars >= MAX_RESULTS_CHARS:
-            # From here on, the digest only counts what it leaves out.
-            self.digester.feed(turn)
-            return
-        # Results are not redacted, which would take most of the time: a digest keeps only terms
-        # that occur in a stored memory, and no memory holds a secret.
-        for clean in stripped([Turn("result", turn.text[: MAX_RESULT_CHARS + 1])]):
-            self._result_chars += min(len(clean.text), MAX_RESULT_CHARS)
-            self.digester.feed(clean)
 
     def digest(self) -> Digest:
         """Return the digest of what was read."""

@@ -12,23 +12,14 @@ from numpy.typing import NDArray
 from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
-from meritory.domain.session import Candidate, Event, Injection, SessionRecord, ShownRow, Turn
+from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
 from meritory.engine.memories.recall import pool_scores
-from meritory.engine.observe.observer import publish
+from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
-from meritory.engine.sessions import ratings
+from meritory.engine.sessions import packing, ratings
 from meritory.engine.sessions.context import StartRequest, clean, find_known_session, storable
-from meritory.engine.sessions.packing import (
-    Served,
-    ShownMemory,
-    as_shown,
-    costs_of,
-    empty_block,
-    numbered,
-    pack,
-    short_name,
-)
+from meritory.engine.sessions.packing import Served, ShownMemory
 from meritory.engine.sessions.ranking import Ranking
 from meritory.engine.sessions.start import ranking_details
 from meritory.rank import hybrid
@@ -152,16 +143,7 @@ def select_ranked(run: PromptRun, ranking: Ranking) -> None:
     """Select the best of a new ranking that are not in context yet."""
     context, barred = ranking.context, run.barred
     run.ranking = ranking
-    run.session = replace(
-        run.session,
-        context=context.text,
-        has_prompt=True,
-        embedder=context.vector.embedder,
-        context_vector=context.vector.vector,
-        alpha=ranking.alpha,
-        scorer=ranking.scorer,
-        model_version=ranking.model_version,
-    )
+    run.session = replace(run.session, **ranking.session_fields())
     worth = [
         index
         for index in np.flatnonzero(ranking.is_worth).tolist()
@@ -268,7 +250,7 @@ def pack_prompt(run: PromptRun) -> None:
     number = session.injection_count + 1
     earlier = tuple(row.handle for row in run.shown if not row.is_harmful)
     empty = replace(
-        empty_block(services.store, services.policy.predictor, session, number),
+        packing.empty_block(services.store, services.policy.predictor, session, number),
         earlier=earlier,
         explain=not session.is_explained,
         status_line=status_line(services, session.user, known_state(services, session.user)),
@@ -277,13 +259,10 @@ def pack_prompt(run: PromptRun) -> None:
     # A memory that is shown again after a compaction keeps its handle.
     handles = {row.memory_id: row.handle for row in run.shown}
     fresh = [record for record in chosen if record.id not in handles]
-    handles |= {record.id: handle for handle, record in numbered(fresh, session.handle_count + 1)}
+    numbered = packing.numbered(fresh, session.handle_count + 1)
+    handles |= {record.id: handle for handle, record in numbered}
     handled = [(handles[record.id], record) for record in chosen]
-    full = replace(
-        empty,
-        memories=as_shown(handled),
-        overflow=overflow,
-    )
+    full = replace(empty, memories=packing.as_shown(handled), overflow=overflow)
     has_news = bool(handled or full.overflow)
     text = render.render_prompt(full) if has_news or (earlier and empty.ask) else ""
     source: dict[str, tuple[str, int]] = {
@@ -322,8 +301,8 @@ def _fit(
 
     A required memory that the session knows about already is not named again.
     """
-    costs = costs_of(run.memories)
-    packing = pack(
+    costs = packing.costs_of(run.memories)
+    packed = packing.pack(
         range(len(costs)),
         rank_packing.Load(
             [cost.tokens for cost in costs],
@@ -336,13 +315,13 @@ def _fit(
             count=policy.prompt_limit,
         ),
     )
-    chosen = [run.memories[index] for index in packing.chosen]
-    left = [run.memories[index] for index in packing.overflow]
+    chosen = [run.memories[index] for index in packed.chosen]
+    left = [run.memories[index] for index in packed.overflow]
     if not left:
         return chosen, ()
     records = run.services.store.session_memories(run.session.user, run.session.key)
     named = {one.memory_id for one in records if REQUIRED in one.candidate.origins}
-    return chosen, tuple(short_name(record) for record in left if record.id not in named)
+    return chosen, tuple(packing.short_name(record) for record in left if record.id not in named)
 
 
 # -- the record -------------------------------------------------------------------------------
@@ -355,7 +334,14 @@ def record_prompt(run: PromptRun) -> None:
     # Ratings that come with a prompt are about the reply before it.
     before = replace(session, prompt_count=session.prompt_count - 1)
     ballot = ratings.Ballot(services, before) if request.feedback or request.transcript else None
-    events = _events(run)
+    details = {} if run.ranking is None else ranking_details(run.ranking)
+    details["session.prompt"] = {
+        "turn": session.prompt_count,
+        "hits": len(run.hits),
+        "shown": len(injection.memories) if injection else 0,
+        "reranked": run.ranking is not None,
+    }
+    events = make_events(details, services.world.now(), key, request.request_id)
 
     def work(transaction: Transaction) -> None:
         current = transaction.session(user, key)
@@ -363,19 +349,8 @@ def record_prompt(run: PromptRun) -> None:
             raise session_ended(session)
         if current.prompt_count != before.prompt_count:
             raise PromptOvertaken(f"two prompts of session {key[:80]!r} at once", hint="try again")
-        transaction.update_session(
-            replace(
-                current,
-                prompt_count=session.prompt_count,
-                context=session.context,
-                has_prompt=session.has_prompt,
-                embedder=session.embedder,
-                context_vector=session.context_vector,
-                alpha=session.alpha,
-                scorer=session.scorer,
-                model_version=session.model_version,
-            )
-        )
+        ranked = {} if run.ranking is None else run.ranking.session_fields()
+        transaction.update_session(replace(current, prompt_count=session.prompt_count, **ranked))
         if ballot is not None:
             reported = ballot.from_mapping(request.feedback, "field")
             # The transcript comes with every prompt: its refusals were counted before.
@@ -394,26 +369,3 @@ def record_prompt(run: PromptRun) -> None:
     services.store.write(session.user, work)
     run.is_recorded = True
     publish(services, events)
-
-
-def _events(run: PromptRun) -> list[Event]:
-    """Return the event of a prompt, after those of the ranking that it caused."""
-    details = {} if run.ranking is None else ranking_details(run.ranking)
-    details["session.prompt"] = {
-        "turn": run.session.prompt_count,
-        "hits": len(run.hits),
-        "shown": len(run.injection.memories) if run.injection else 0,
-        "reranked": run.ranking is not None,
-    }
-    now = run.services.world.now()
-    return [
-        Event(
-            at=now,
-            category=name.partition(".")[0],
-            name=name,
-            session_key=run.request.key,
-            request_id=run.request.request_id,
-            details=numbers,
-        )
-        for name, numbers in details.items()
-    ]

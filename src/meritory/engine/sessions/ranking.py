@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from meritory.domain.errors import BadReply
 from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate, CandidateSource
+from meritory.domain.world import epoch_days
 from meritory.engine.predictor.state import PredictorState, served_kind, state_of
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import Context, StartRequest
@@ -36,7 +37,6 @@ TRAVERSAL_LIMIT = 50
 EXPLORE_AFTER_DAYS = 1.0
 # Worth showing whatever the session is about.
 STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
-_SECONDS_PER_DAY = 86_400.0
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -105,10 +105,17 @@ class Ranking:
     predictor_ranks: Rows = field(init=False)
     overlaps: Rows = field(init=False)
 
-
-def epoch_days(moment: datetime) -> float:
-    """Return a moment as days since 1970."""
-    return moment.timestamp() / _SECONDS_PER_DAY
+    def session_fields(self) -> dict[str, Any]:
+        """Return the fields of a session that its ranking sets."""
+        return {
+            "context": self.context.text,
+            "has_prompt": self.context.is_given,
+            "embedder": self.context.vector.embedder,
+            "context_vector": self.context.vector.vector,
+            "alpha": self.alpha,
+            "scorer": self.scorer,
+            "model_version": self.model_version,
+        }
 
 
 # -- candidates -----------------------------------------------------------------------------
@@ -203,7 +210,7 @@ def score_baseline(run: Ranking) -> None:
     gathered, at, traits = pool.gathered, pool.at, pool.traits
     is_seed = policy.predictor.composite == "seed"
     # The seed formula uses its parts unweighted.
-    trust = rank_composite.FULL_TRUST if is_seed else run.state.trust
+    trust = rank_composite.FULL_TRUST if is_seed else run.state.history.trust
     parts = _composite_parts(pool, policy.ranking, is_seed=is_seed)
     importance = [trait.importance for trait in traits]
     is_pinned = [trait.pinned for trait in traits]

@@ -41,29 +41,22 @@ class Ballot:
         self._ids = [one.memory_id for one in shown]
 
     def from_reply(self, text: str | None, channel: Channel) -> RatingsTaken:
-        """The ratings in an agent's reply; none when it has no trailer."""
+        """Return the ratings in an agent's reply; none if it has no trailer."""
         trailer = read_trailer(text) if text else None
         if trailer is None:
             return RatingsTaken()
-        if trailer.code is None:
-            return self._without_code(trailer, channel)
-        return self.from_trailer(trailer, channel)
-
-    def _without_code(self, trailer: Trailer, channel: Channel) -> RatingsTaken:
-        """Take ratings by id only: a stored text may have dictated a trailer without a code.
-
-        Agents do not see ids, so a trailer that names them comes from the harness.
-        """
-        scores = tuple(pair for pair in trailer.ratings.scores if pair[0] not in self._by_handle)
-        told = tuple(pair for pair in trailer.ratings.scores if pair[0] in self._by_handle)
-        refused = tuple((name, "a handle counts only beside its code") for name, _ in told)
-        found = self._taken(
-            replace(trailer.ratings, scores=scores), channel, self._session.prompt_count
-        )
-        return RatingsTaken(found.taken, (*found.refused, *refused))
+        if trailer.code is not None:
+            return self.from_trailer(trailer, channel)
+        # By id only: a stored text may have dictated a trailer without a code. Agents do not see
+        # ids, so a trailer that names them comes from the harness.
+        by_handle = [pair for pair in trailer.ratings.scores if pair[0] in self._by_handle]
+        by_id = tuple(pair for pair in trailer.ratings.scores if pair not in by_handle)
+        refused = tuple((name, "a handle counts only beside its code") for name, _ in by_handle)
+        ratings = replace(trailer.ratings, scores=by_id)
+        return self.from_trailer(Trailer(None, ratings), channel) + RatingsTaken(refused=refused)
 
     def from_trailer(self, trailer: Trailer, channel: Channel) -> RatingsTaken:
-        """The ratings of a trailer, for the turn whose code it names."""
+        """Return the ratings of a trailer, for the turn whose code it names."""
         if trailer.code is None:
             return self._taken(trailer.ratings, channel, self._session.prompt_count)
         injection = self._injections.get(trailer.code.lower())
@@ -75,42 +68,41 @@ class Ballot:
     def from_mapping(
         self, mapping: object, channel: Channel, code: str | None = None
     ) -> RatingsTaken:
-        """The ratings of a JSON object by handle or memory id."""
+        """Return the ratings of a JSON object by handle or memory id."""
         if mapping is None:
             return RatingsTaken()
-        told = dict(mapping) if isinstance(mapping, Mapping) else mapping
-        return self.from_trailer(Trailer(code, parse_ratings(told)), channel)
+        given = dict(mapping) if isinstance(mapping, Mapping) else mapping
+        return self.from_trailer(Trailer(code, parse_ratings(given)), channel)
 
     def from_transcript(self, turns: Sequence[Turn]) -> RatingsTaken:
-        """What the roads before this one may have missed; a trailer without a code counts not."""
+        """Return the ratings in an agent's turns; a trailer without a code does not count."""
         return self.from_trailers([one for turn in turns if (one := coded_trailer(turn))])
 
     def from_trailers(self, trailers: Sequence[Trailer]) -> RatingsTaken:
         """Return the ratings of a transcript's trailers that no stronger channel has delivered."""
-        found = RatingsTaken()
+        result = RatingsTaken()
         for trailer in trailers:
-            found += self.from_trailer(trailer, "transcript")
-        return self._unheard(found) if found.taken else found
-
-    def _unheard(self, found: RatingsTaken) -> RatingsTaken:
-        """A transcript tells everything again: only what is new of it is taken."""
+            result += self.from_trailer(trailer, "transcript")
+        if not result.taken:
+            return result
+        # A transcript repeats everything: only new ratings are taken.
         session = self._session
         heard: dict[tuple[str, int], float | None] = {}
-        for one in self._services.store.ratings(session.user, session.key):
-            place = (one.memory_id, one.turn)
-            is_weaker = CHANNELS.index(one.channel) > CHANNELS.index("transcript")
-            if one.channel == "transcript" and heard.get(place, 0.0) is not None:
-                heard[place] = one.score
+        for rating in self._services.store.ratings(session.user, session.key):
+            target = (rating.memory_id, rating.turn)
+            is_weaker = CHANNELS.index(rating.channel) > CHANNELS.index("transcript")
+            if rating.channel == "transcript" and heard.get(target, 0.0) is not None:
+                heard[target] = rating.score
             elif not is_weaker:
-                # A stronger word stands, whatever the transcript says.
-                heard[place] = None
-        latest = {(one.memory_id, one.turn): one for one in found.taken}
+                # A rating of a stronger channel counts, whatever the transcript says.
+                heard[target] = None
+        latest = {(rating.memory_id, rating.turn): rating for rating in result.taken}
         fresh = (
-            one
-            for place, one in latest.items()
-            if place not in heard or heard[place] not in (None, one.score)
+            rating
+            for target, rating in latest.items()
+            if target not in heard or heard[target] not in (None, rating.score)
         )
-        return RatingsTaken(tuple(fresh), found.refused)
+        return RatingsTaken(tuple(fresh), result.refused)
 
     def _taken(self, ratings: Ratings, channel: Channel, turn: int) -> RatingsTaken:
         if not self._is_on and channel != "program":
@@ -118,21 +110,17 @@ class Ballot:
         now = self._services.world.now()
         taken, refused = [], list(ratings.refused)
         for name, score in ratings.scores:
-            memory_id = self._memory(name)
-            if memory_id is None:
-                refused.append((name, "not shown in this session"))
+            # A handle, an id or the beginning of an id.
+            ids = [memory_id for memory_id in self._ids if memory_id.startswith(name.lower())]
+            if name.lower() in self._by_handle:
+                ids = [self._by_handle[name.lower()]]
+            elif len(name) < _SHORT_ID_CHARS_MIN:
+                ids = []
+            if len(ids) == 1:
+                taken.append(Rating(ids[0], turn, channel, score, now))
             else:
-                taken.append(Rating(memory_id, turn, channel, score, now))
+                refused.append((name, "not shown in this session"))
         return RatingsTaken(tuple(taken), tuple(refused))
-
-    def _memory(self, name: str) -> str | None:
-        """The shown memory that a handle, an id or the beginning of an id names."""
-        if name.lower() in self._by_handle:
-            return self._by_handle[name.lower()]
-        if len(name) < _SHORT_ID_CHARS_MIN:
-            return None
-        fitting = [memory_id for memory_id in self._ids if memory_id.startswith(name.lower())]
-        return fitting[0] if len(fitting) == 1 else None
 
 
 def coded_trailer(turn: Turn) -> Trailer | None:
@@ -142,7 +130,7 @@ def coded_trailer(turn: Turn) -> Trailer | None:
 
 
 def put(transaction: Transaction, session: SessionRecord, ratings: RatingsTaken) -> None:
-    """Stores ratings; what did harm is kept out of the session from now on."""
+    """Store ratings; a memory that did harm is not shown again in the session."""
     user, key = session.user, session.key
     if ratings.refused:
         transaction.count(user, "feedback.refused", len(ratings.refused))
@@ -152,63 +140,57 @@ def put(transaction: Transaction, session: SessionRecord, ratings: RatingsTaken)
     transaction.count(user, "feedback.taken", len(ratings.taken))
     harmful = [one.memory_id for one in ratings.taken if one.score <= HARMFUL_SCORE]
     transaction.mark_harmful(user, key, harmful)
-    transaction.log_events(user, [_event(session, one) for one in ratings.taken])
+    events = [
+        Event(
+            at=rating.at,
+            category="feedback",
+            name="feedback.rated",
+            session_key=key,
+            memory_id=rating.memory_id,
+            details={"score": rating.score, "turn": rating.turn, "channel": rating.channel},
+        )
+        for rating in ratings.taken
+    ]
+    transaction.log_events(user, events)
     if transaction.session(user, key).state != "open":
         # Late evidence: the session is labelled again.
         transaction.requeue_job(user, LEARN_JOB, key, ratings.taken[0].at)
 
 
-def _event(session: SessionRecord, rating: Rating) -> Event:
-    return Event(
-        at=rating.at,
-        category="feedback",
-        name="feedback.rated",
-        session_key=session.key,
-        memory_id=rating.memory_id,
-        details={"score": rating.score, "turn": rating.turn, "channel": rating.channel},
-    )
+def rate(
+    services: Services,
+    user: str,
+    key: str,
+    ratings: object,
+    channel: Channel,
+    code: str | None = None,
+) -> RatingsTaken:
+    """Take ratings by handle or id from a tool or a program, with their injection code if known."""
+    session = services.store.session(user, key)
+    result = Ballot(services, session).from_mapping(ratings, channel, code)
+    services.store.write(user, lambda transaction: put(transaction, session, result))
+    return result
 
 
-@dataclass(frozen=True, slots=True)
-class RatingCall:
-    """Ratings by handle or id from a tool or a program, with their injection code if known."""
+def stop(
+    services: Services,
+    user: str,
+    key: str,
+    reply: str | None,
+    ratings: object = None,
+    transcript: Sequence[Turn] = (),
+) -> RatingsTaken:
+    """Take the ratings at the end of an agent's reply, and those that came beside it.
 
-    user: str
-    key: str
-    ratings: object
-    channel: Channel
-    code: str | None = None
-
-
-def rate(services: Services, call: RatingCall) -> RatingsTaken:
-    """Takes ratings for a session, from a tool or a program."""
-    session = services.store.session(call.user, call.key)
-    found = Ballot(services, session).from_mapping(call.ratings, call.channel, call.code)
-    services.store.write(session.user, lambda transaction: put(transaction, session, found))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyCall:
-    """An agent's reply, and ratings that came beside it."""
-
-    user: str
-    key: str
-    reply: str | None
-    ratings: object = None
-    # For harnesses that do not hand the reply over, but keep it.
-    transcript: tuple[Turn, ...] = ()
-
-
-def stop(services: Services, call: ReplyCall) -> RatingsTaken:
-    """The agent has replied: takes the ratings at the end of its text."""
-    session = services.store.session(call.user, call.key)
+    The transcript is for harnesses that do not pass on the reply.
+    """
+    session = services.store.session(user, key)
     ballot = Ballot(services, session)
-    found = (
-        ballot.from_reply(call.reply, "trailer")
-        + ballot.from_mapping(call.ratings, "field")
-        + ballot.from_transcript(call.transcript)
+    result = (
+        ballot.from_reply(reply, "trailer")
+        + ballot.from_mapping(ratings, "field")
+        + ballot.from_transcript(transcript)
     )
-    if found.taken or found.refused:
-        services.store.write(session.user, lambda transaction: put(transaction, session, found))
-    return found
+    if result.taken or result.refused:
+        services.store.write(user, lambda transaction: put(transaction, session, result))
+    return result

@@ -8,21 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord
-from meritory.domain.session import Event, Injection, SessionRecord
-from meritory.engine.observe.observer import publish
+from meritory.domain.session import Injection, SessionRecord
+from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import state_of, status_line
 from meritory.engine.services import Services
+from meritory.engine.sessions import packing
 from meritory.engine.sessions.context import storable
-from meritory.engine.sessions.packing import (
-    PackedMemories,
-    Served,
-    ShownMemory,
-    as_shown,
-    empty_block,
-    numbered,
-    pack_start,
-    short_name,
-)
+from meritory.engine.sessions.packing import Served, ShownMemory
 from meritory.engine.sessions.ranking import Ranking
 from meritory.rank.hybrid import REQUIRED
 from meritory.store.contract.store import Transaction
@@ -39,7 +31,7 @@ class SessionRun(Ranking):
     prompt_count: int = 0
     # Stage packing.
     session: SessionRecord = field(init=False)
-    packed: PackedMemories = field(init=False)
+    packed: packing.PackedMemories = field(init=False)
     injection: Injection | None = field(default=None, init=False)
     served: Served = field(init=False)
     # Stage record. Not new: another process began the session in the meantime.
@@ -59,27 +51,21 @@ def pack_opening(run: SessionRun) -> None:
         harness=storable(request.harness) or None,
         cwd=storable(request.cwd) or None,
         started_at=context.now,
-        context=context.text,
-        has_prompt=context.is_given,
-        embedder=context.vector.embedder,
-        context_vector=context.vector.vector,
         gap_hours=context.gap_hours,
-        alpha=run.alpha,
-        scorer=run.scorer,
-        model_version=run.model_version,
         prompt_count=run.prompt_count,
+        **run.session_fields(),
     )
     empty = replace(
-        empty_block(services.store, services.policy.predictor, session, FIRST_INJECTION),
+        packing.empty_block(services.store, services.policy.predictor, session, FIRST_INJECTION),
         status_line=status_line(services, session.user, run.state),
         explain=True,
         invite=policy.invite,
     )
-    run.packed = packed = pack_start(run, empty)
-    handled = numbered(packed.memories, first=1)
+    run.packed = packed = packing.pack_start(run, empty)
+    handled = packing.numbered(packed.memories, first=1)
     text = ""
     if handled or packed.overflow:
-        full = replace(empty, memories=as_shown(handled), overflow=packed.overflow)
+        full = replace(empty, memories=packing.as_shown(handled), overflow=packed.overflow)
         text, token_count = _render_opening(full, policy.start_tokens)
         run.injection = Injection(
             number=FIRST_INJECTION,
@@ -128,17 +114,7 @@ def record_start(run: SessionRun) -> None:
             "explored": run.packed.explored,
         },
     }
-    events = [
-        Event(
-            at=run.context.now,
-            category=name.partition(".")[0],
-            name=name,
-            session_key=session.key,
-            request_id=run.request.request_id,
-            details=numbers,
-        )
-        for name, numbers in details.items()
-    ]
+    events = make_events(details, run.context.now, session.key, run.request.request_id)
 
     def work(transaction: Transaction) -> bool:
         if not transaction.open_session(session):
@@ -189,7 +165,7 @@ def resume(services: Services, session: SessionRecord) -> Served:
     left = [one for one in records if REQUIRED in one.candidate.origins and not one.handle]
     live = _live(services, session, [one.memory_id for one in (*first, *left)])
     shown = [(one, live[one.memory_id]) for one in first if one.memory_id in live]
-    block = empty_block(store, services.policy.predictor, session, FIRST_INJECTION)
+    block = packing.empty_block(store, services.policy.predictor, session, FIRST_INJECTION)
     injections = store.injections(session.user, session.key)
     full = replace(
         block,
@@ -198,8 +174,10 @@ def resume(services: Services, session: SessionRecord) -> Served:
         status_line=status_line(services, session.user, state_of(services, session.user)),
         explain=True,
         invite=policy.invite,
-        memories=as_shown((str(one.handle), record) for one, record in shown),
-        overflow=tuple(short_name(live[one.memory_id]) for one in left if one.memory_id in live),
+        memories=packing.as_shown((str(one.handle), record) for one, record in shown),
+        overflow=tuple(
+            packing.short_name(live[one.memory_id]) for one in left if one.memory_id in live
+        ),
     )
     text = ""
     if full.memories or full.overflow:

@@ -22,7 +22,7 @@ import msgspec
 from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.feedback import FeedbackEvent, FeedbackQuery
-from meritory.domain.memory import KINDS, Action, HistoryEntry, MemoryRecord, Source, Trust
+from meritory.domain.memory import Action, HistoryEntry, MemoryRecord, Source, Trust
 from meritory.domain.quality import (
     Carried,
     CarriedAudit,
@@ -36,13 +36,7 @@ from meritory.domain.quality import (
 )
 from meritory.domain.rule import Rule, RuleEvent, State
 from meritory.domain.world import moment_text, parse_moment
-from meritory.engine.memories.validate import (
-    checked_choice,
-    checked_field,
-    checked_name,
-    checked_share,
-    checked_source,
-)
+from meritory.engine.memories import validate
 from meritory.engine.services import Services
 from meritory.store.contract.memories import Attribute
 from meritory.text.entities import entity_key
@@ -137,11 +131,6 @@ def write_export(services: Services, user: str, target: Path, progress: Progress
     return memory_count
 
 
-def unreadable_count(services: Services) -> int:
-    """Return the number of damaged memories, which no export contains."""
-    return len(getattr(services.store, "damaged", ()))
-
-
 def json_line(value: Any) -> str:
     """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -170,7 +159,9 @@ def _check_count(name: str, value: Any) -> int:
 
 
 def _check_sources(value: Any) -> tuple[Source, ...]:
-    sources = (checked_source(item) for item in _typed(list, "sources must be a list")(value))
+    sources = (
+        validate.checked_source(item) for item in _typed(list, "sources must be a list")(value)
+    )
     return tuple(source for source in sources if source)
 
 
@@ -192,7 +183,7 @@ def _count(name: str) -> Callable[[Any], Any]:
 
 
 def _choice(name: str, choices: tuple[str, ...]) -> Callable[[Any], Any]:
-    return lambda value: checked_choice(name, value, choices)
+    return lambda value: validate.checked_choice(name, value, choices)
 
 
 # All other fields are checked as those of a draft.
@@ -210,20 +201,20 @@ _MEMORY: Checks = {
     "deleted_at": _optional(_moment("deleted_at")),
     "access_count": _count("access_count"),
     "last_accessed": _optional(_moment("last_accessed")),
-    "usefulness": partial(checked_share, "usefulness"),
+    "usefulness": partial(validate.checked_share, "usefulness"),
     "dimension": _optional(_count("dimension")),
 }
 MEMORY: Checks = {
-    item.name: _MEMORY.get(item.name, partial(checked_field, item.name))
+    item.name: _MEMORY.get(item.name, partial(validate.checked_field, item.name))
     for item in fields(MemoryRecord)
 }
 _RECORD = _optional(lambda value: MemoryRecord(**_check(MEMORY, value, "the memory")))
 # `after` is not written: it is the `before` of the next entry.
 HISTORY: Checks = {
     "entry": _count("entry"),
-    "operation": partial(checked_name, "operation"),
+    "operation": partial(validate.checked_name, "operation"),
     "at": _moment("at"),
-    "actor": partial(checked_name, "actor"),
+    "actor": partial(validate.checked_name, "actor"),
     "action": _choice("action", get_args(Action)),
     "why": _typed(str, "why must be text"),
     "before": _RECORD,
@@ -307,11 +298,11 @@ def _check_link(value: Any, *, needs_aspect: bool = True) -> Attribute:
     names = {item.name for item in fields(Attribute)}
     if not isinstance(value, dict) or value.keys() | {"is_stated"} != names:
         raise InputError("an entity link has unknown or missing fields")
-    kind = str(checked_name("the kind of an entity", value["kind"]))
-    name = str(checked_name("the name of an entity", value["name"]))
+    kind = str(validate.checked_name("the kind of an entity", value["kind"]))
+    name = str(validate.checked_name("the name of an entity", value["name"]))
     aspect = value["aspect"]
     if needs_aspect or aspect != "":
-        aspect = str(checked_name("the aspect of an entity", aspect))
+        aspect = str(validate.checked_name("the aspect of an entity", aspect))
     if value["key"] != entity_key(kind, name):
         raise InputError("the key of an entity does not match its kind and name")
     return Attribute(value["key"], kind, name, aspect, is_stated=True)
@@ -449,7 +440,7 @@ def check_line(value: Any, user: str) -> ExportedLine:
     if not isinstance(counters, dict):
         raise InputError("counters must be an object of names and counts")
     checked = {
-        str(checked_name("a counter", name)): _check_count("a counter", count)
+        str(validate.checked_name("a counter", name)): _check_count("a counter", count)
         for name, count in counters.items()
     }
     return ExportedLine(dependency=dependency, counters=checked)
@@ -458,15 +449,8 @@ def check_line(value: Any, user: str) -> ExportedLine:
 # -- notes -----------------------------------------------------------------------------------------
 
 EVERYWHERE = "everywhere"
-_HEADINGS = {
-    "constraint": "Constraints",
-    "preference": "Preferences",
-    "decision": "Decisions",
-    "procedure": "Procedures",
-    "lesson": "Lessons",
-    "fact": "Facts",
-    "episode": "Episodes",
-}
+# The kinds of memories in the order of a note.
+_KINDS = ("constraint", "preference", "decision", "procedure", "lesson", "fact", "episode")
 _SOURCES = {"assistant_derived": "inferred", "episode_summary": "summary"}
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_LIMIT_CHARS = 80
@@ -504,13 +488,13 @@ def write_notes(services: Services, user: str, folder: Path) -> tuple[int, int]:
 def notes(title: str, records: Iterable[MemoryRecord]) -> str:
     """Return the note of a project: a heading for each kind, the oldest memory first."""
     parts = [f"# {' '.join(title.split())}"]
-    by_kind: dict[str, list[MemoryRecord]] = {kind: [] for kind in (*_HEADINGS, *KINDS)}
+    by_kind: dict[str, list[MemoryRecord]] = {kind: [] for kind in _KINDS}
     for record in records:
         by_kind[record.kind].append(record)
     for kind, group in by_kind.items():
         if group:
             ordered = sorted(group, key=lambda record: (record.created_at, record.id))
-            parts.append(f"## {_HEADINGS.get(kind, kind)}")
+            parts.append(f"## {kind.capitalize()}s")
             parts.append("\n".join(map(_bullet, ordered)))
     return "\n\n".join(parts) + "\n"
 

@@ -1,14 +1,18 @@
-"""Import: restore the lines of an export exactly, or write the entries of another format."""
+"""Import: recognise a format, restore an export exactly, or write the entries of another format."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
 from meritory.domain.feedback import FeedbackEvent
@@ -18,29 +22,12 @@ from meritory.domain.rule import Rule
 from meritory.engine.memories.validate import make_draft, screened_draft
 from meritory.engine.memories.write import indexed, prepare_batch, store_batch
 from meritory.engine.services import Services
-from meritory.engine.transfer.entries import (
-    HARNESS_START,
-    FoundFiles,
-    ImportLine,
-    Skipped,
-    batches,
-    digest_of,
-    entry_lines,
-    is_header,
-    json_lines,
-    open_regular,
-)
-from meritory.engine.transfer.export import (
-    READABLE_VERSIONS,
-    ExportedLine,
-    ExportedMemory,
-    ExportedRule,
-    check_line,
-    json_line,
-)
-from meritory.engine.transfer.formats import READERS
+from meritory.engine.transfer import entries, export, markdown
+from meritory.engine.transfer.entries import Form, FoundFiles, ImportEntry, ImportLine
+from meritory.engine.transfer.memory_programs import JSON_LIMIT_BYTES, read_claude_mem, read_mem0
 from meritory.ports.embedder import Vectors
 from meritory.store.contract.store import Transaction
+from meritory.store.sqlite.foreign import MAGIC, open_foreign
 from meritory.text.normalize import content_hash
 
 PROBLEM_LIMIT = 100
@@ -126,7 +113,7 @@ def import_found(
         )
     report, now = ImportReport(), services.world.now
     named = [scope.user, scope.agent, scope.project, options.on_similar, found.only_user]
-    digest = digest_of(found.files, json_line([found.form, *named]).encode())
+    digest = entries.digest_of(found.files, export.json_line([found.form, *named]).encode())
 
     def save_progress(line_count: int) -> SaveProgress:
         at = now()
@@ -142,7 +129,7 @@ def import_found(
         with ThreadPoolExecutor(1, "meritory-import") as writer:
             writing: Future[BatchResult] | None = None
             end_bytes = 0
-            for batch, is_last in batches(remaining):
+            for batch, is_last in entries.batches(remaining):
                 line_count = 0 if is_last and importer.is_repeatable else batch[-1].number
                 store = importer.prepare(batch, save_progress(line_count))
                 if writing is not None:
@@ -167,22 +154,23 @@ def _open(
             (record.scope, source.quote_hash)
             for record in services.store.walk(scope.user)
             for source in record.sources
-            if source.harness == f"{HARNESS_START}{found.form}" and source.quote_hash is not None
+            if source.harness == f"{entries.HARNESS_START}{found.form}"
+            and source.quote_hash is not None
         )
-        lines = entry_lines(READERS[found.form](found), size_bytes)
+        lines = entries.entry_lines(READERS[found.form](found), size_bytes)
         yield _DraftImporter(services, scope, options, known), lines, size_bytes
         return
-    with open_regular(found.path) as file:
-        lines = json_lines(file)
+    with entries.open_regular(found.path) as file:
+        lines = entries.json_lines(file)
         first = next(lines, None)
         if first is None:
             raise InputError(f"{found.path} has no lines", hint="expected one JSON object per line")
-        if is_header(first.value):
+        if entries.is_header(first.value):
             version = first.value["meritory_export"]
-            if version not in READABLE_VERSIONS or isinstance(version, bool):
+            if version not in export.READABLE_VERSIONS or isinstance(version, bool):
                 raise Conflict(
                     f"the export has format {str(version)[:40]};"
-                    f" this Meritory reads {READABLE_VERSIONS}",
+                    f" this Meritory reads {export.READABLE_VERSIONS}",
                     hint="upgrade Meritory",
                 )
             yield _ExportImporter(services, scope.user, options), lines, size_bytes
@@ -211,7 +199,7 @@ class _DraftImporter:
         drafts: list[tuple[ImportLine, Draft | MeritoryError]] = []
         for line in batch:
             draft = _attempt(self._draft, line.value)
-            if isinstance(draft, Skipped):
+            if isinstance(draft, entries.Skipped):
                 result.outcomes["skipped"] += 1
                 result.problems.append(line.problem(str(draft)))
             elif (
@@ -295,11 +283,11 @@ class _ExportImporter:
 
     def prepare(self, batch: list[ImportLine], save_progress: SaveProgress) -> StoreBatch:
         """Check and embed a batch; return the function that restores it and its progress."""
-        lines: list[ExportedLine] = []
+        lines: list[export.ExportedLine] = []
         problems: list[tuple[int, str]] = []
         for line in batch:
-            checked = _attempt(lambda value: check_line(value, self.user), line.value)
-            if isinstance(checked, ExportedLine):
+            checked = _attempt(lambda value: export.check_line(value, self.user), line.value)
+            if isinstance(checked, export.ExportedLine):
                 lines.append(checked)
             else:
                 problems.append(line.problem(str(checked)))
@@ -330,7 +318,7 @@ class _ExportImporter:
         return store
 
     def _put_memory(
-        self, transaction: Transaction, item: ExportedMemory, vectors: dict[str, Vectors]
+        self, transaction: Transaction, item: export.ExportedMemory, vectors: dict[str, Vectors]
     ) -> str:
         user, memory_id = self.user, item.record.id
         if transaction.has(user, memory_id):
@@ -349,7 +337,7 @@ class _ExportImporter:
             transaction.add_retrievals(user, count, item.retrieved.last_at)
         return "stored"
 
-    def _put_others(self, transaction: Transaction, lines: Sequence[ExportedLine]) -> None:
+    def _put_others(self, transaction: Transaction, lines: Sequence[export.ExportedLine]) -> None:
         user, store = self.user, self.services.store
         transaction.put_dependencies(user, [line.dependency for line in lines if line.dependency])
         counters: dict[str, int] = {}
@@ -366,8 +354,9 @@ class _ExportImporter:
         for report in reports.values():
             if not _exists(store.feedback_event, user, report.id):
                 transaction.add_feedback(report)
-        for row in extras:
-            if isinstance(row, ExportedRule) and not _exists(transaction.rule, user, row.rule.id):
+        rules = (row for row in extras if isinstance(row, export.ExportedRule))
+        for row in rules:
+            if not _exists(transaction.rule, user, row.rule.id):
                 transaction.put_rule(user, row.rule)
                 for event in row.events:
                     transaction.add_rule_event(user, event)
@@ -379,3 +368,177 @@ def _exists(get: Callable[[str, str], FeedbackEvent | Rule], user: str, record_i
         return get(user, record_id).id == record_id
     except NotFound:
         return False
+
+
+# -- formats ---------------------------------------------------------------------------------
+
+READERS: dict[str, Callable[[FoundFiles], Iterator[ImportEntry]]] = {
+    "mem0": read_mem0,
+    "claude-mem": read_claude_mem,
+    "basic-memory": partial(markdown.read_files, markdown.read_note),
+    "markdown": partial(markdown.read_files, markdown.read_document),
+}
+_TEXT_FORMS = ("jsonl", "mem0", "basic-memory", "markdown")
+_HEAD_BYTES = 1_000_000
+_CLAUDE_MEM_FILE = "claude-mem.db"
+_POINTS_FILE = "storage.sqlite"
+_MARKDOWN = (".md", ".mdc", ".markdown")
+# Subfolders of a project in which clients look for instructions.
+_PLACES = (".", ".claude", ".github", ".github/instructions", ".cursor/rules", ".clinerules")
+_SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", "venv"})
+
+
+def recognise(path: Path, wanted: str = "auto") -> FoundFiles:
+    """Return the format and files at a path; InputError names the reason if there are none."""
+    if wanted not in ("auto", *entries.FORMS):
+        raise InputError(
+            f"unknown format: {wanted[:40]!r}", hint=f"formats: {', '.join(entries.FORMS)}"
+        )
+    if path.is_dir():
+        return _folder(path, wanted)
+    form, why = _form_of(path)
+    if wanted not in ("auto", form):
+        # A text file can be read in any text format.
+        if entries.is_database(path) or wanted not in _TEXT_FORMS or form == "meritory":
+            raise InputError(f"{path.name} is not {wanted}: {why}", hint=f"try --from {form}")
+        form, why = cast("Form", wanted), "as given by --from"
+    return FoundFiles(form, path, (path,), why)
+
+
+def _form_of(path: Path) -> tuple[Form, str]:
+    """Return the format of a file and the reason."""
+    with entries.open_regular(path) as file:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith(MAGIC):
+        return _database(path)
+    if b"\0" in head:
+        raise InputError(f"{path.name} is neither text nor a database", hint="check the path")
+    text = head.decode("utf-8-sig", "replace")
+    if markdown.is_instruction(path):
+        return "markdown", "a Markdown file"
+    if path.suffix.lower() in _MARKDOWN:
+        if markdown.is_note(text):
+            return "basic-memory", "a note with a permalink or observations"
+        return "markdown", "a Markdown file"
+    return _json(path, text)
+
+
+def _database(path: Path) -> tuple[Form, str]:
+    with open_foreign(path) as tables:
+        if {"title", "project"} <= set(tables.columns("observations")):
+            return "claude-mem", "a database with observations"
+        if {"memory_id", "new_memory"} <= set(tables.columns("history")):
+            return "mem0", "mem0's history database"
+        if {"id", "point"} <= set(tables.columns("points")):
+            return "mem0", "a local Qdrant collection"
+        if tables.columns("memory_history"):
+            raise InputError(
+                f"{path.name} is a store of Meritory",
+                hint="export it with `meritory --store FILE export`, then import that file",
+            )
+        names = ", ".join(tables.names()[:8]) or "none"
+    raise InputError(f"{path.name} is an unknown kind of database", hint=f"its tables: {names}")
+
+
+def _json(path: Path, text: str) -> tuple[Form, str]:
+    text = text.lstrip("\ufeff \t\r\n")
+    first = _value(text.partition("\n")[0])
+    if isinstance(first, dict) and "meritory_export" in first:
+        return "meritory", "an export of Meritory"
+    is_whole = first is None and text[:1] in ("{", "[") and path.suffix.lower() == ".json"
+    value = _value(entries.read_text(path, JSON_LIMIT_BYTES)) if is_whole else first
+    if _is_memory(value) or _holds_memories(value):
+        return "mem0", "memories as mem0's get_all returns them"
+    if is_whole:
+        raise InputError(
+            f"{path.name} is one JSON value, but not a list of memories",
+            hint="expected what mem0's get_all returns, or one JSON object per line",
+        )
+    return "jsonl", "lines of JSON"
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_memory(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("memory"), str)
+
+
+def _holds_memories(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = next((value[name] for name in ("results", "memories") if name in value), None)
+    return isinstance(value, list) and (not value or any(map(_is_memory, value)))
+
+
+def _folder(path: Path, wanted: str) -> FoundFiles:
+    files, links = _files_below(path)
+    remarks = (f"{links} links are not followed",) if links else ()
+    choices = (choice for choice in _choices(path, files) if wanted in ("auto", choice.form))
+    found = next(choices, None)
+    notes = tuple(file for file in files if file.suffix.lower() in _MARKDOWN)
+    if found is None and wanted == "markdown" and notes:
+        found = FoundFiles("markdown", path, notes, "all Markdown files of a folder")
+    if found is None:
+        content = "files to import" if wanted == "auto" else f"files of {wanted}"
+        raise InputError(
+            f"{path} has no {content}",
+            hint="name a file, or import all its Markdown files with --from markdown",
+        )
+    return replace(found, remarks=remarks)
+
+
+def _choices(path: Path, files: list[Path]) -> Iterator[FoundFiles]:
+    if named := [file for file in files if file.name == _CLAUDE_MEM_FILE]:
+        yield FoundFiles("claude-mem", path, (named[0],), f"it contains {_CLAUDE_MEM_FILE}")
+    if points := [
+        file for file in files if file.name == _POINTS_FILE and entries.is_database(file)
+    ]:
+        yield FoundFiles("mem0", path, tuple(points), "it contains collections of a local Qdrant")
+    texts = [file for file in files if file.suffix.lower() == ".md"]
+    known = [
+        file
+        for file in files
+        if (markdown.is_instruction(file) or file.name.lower() in markdown.MEMORY_NAMES)
+        and file.parent.relative_to(path).as_posix() in _PLACES
+    ]
+    if any(_holds(_has_permalink, file) for file in texts):
+        plain = tuple(file for file in texts if not markdown.is_instruction(file))
+        yield FoundFiles("basic-memory", path, plain, "it contains notes with permalinks")
+    if known:
+        yield FoundFiles("markdown", path, tuple(known), "it contains instruction or memory files")
+    if any(_holds(markdown.is_note, file) for file in texts):
+        yield FoundFiles("basic-memory", path, tuple(texts), "it contains notes with observations")
+
+
+def _holds(check: Callable[[str], bool], file: Path) -> bool:
+    """Return whether the text of a file passes a check; False if it cannot be read."""
+    try:
+        return check(entries.read_text(file))
+    except InputError:
+        return False
+
+
+def _has_permalink(text: str) -> bool:
+    return "permalink" in markdown.front_matter(markdown.without_front(text)[0])
+
+
+def _files_below(folder: Path) -> tuple[list[Path], int]:
+    """Return the regular files below a folder in a fixed order, and the number of links."""
+    regular: list[Path] = []
+    links = 0
+    for place, folders, names in os.walk(folder, followlinks=False):
+        here = Path(place)
+        links += sum((here / name).is_symlink() for name in (*folders, *names))
+        folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
+        files = (here / name for name in sorted(names))
+        regular += [file for file in files if not file.is_symlink() and file.is_file()]
+        if len(regular) > entries.FILE_LIMIT_COUNT:
+            raise InputError(
+                f"{folder} has more than {entries.FILE_LIMIT_COUNT:,} files",
+                hint="name the folder with the notes",
+            )
+    return regular, links

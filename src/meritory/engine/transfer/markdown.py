@@ -12,18 +12,8 @@ from typing import Any
 
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Kind
-from meritory.engine.transfer.entries import (
-    FoundFiles,
-    ImportEntry,
-    Skipped,
-    changed_at,
-    entity,
-    make_entry,
-    read_text,
-    source,
-    tags,
-    when,
-)
+from meritory.engine.transfer import entries
+from meritory.engine.transfer.entries import ImportEntry
 from meritory.text.commands.prohibitions import stated_constraints
 
 _FORBIDS = re.compile(
@@ -351,12 +341,12 @@ def is_instruction(path: Path) -> bool:
     return name in INSTRUCTION_NAMES or name.endswith(INSTRUCTION_ENDINGS)
 
 
-def read_files(read_text_of: TextReader, found: FoundFiles) -> Iterator[ImportEntry]:
+def read_files(read_text_of: TextReader, found: entries.FoundFiles) -> Iterator[ImportEntry]:
     """Yield the entries of all files; an unreadable file is an entry with its error."""
     for path in found.files:
         name = path.relative_to(found.path).as_posix() if found.path.is_dir() else path.name
         try:
-            text = read_text(path)
+            text = entries.read_text(path)
         except InputError as error:
             yield ImportEntry(name, error)
             continue
@@ -366,22 +356,24 @@ def read_files(read_text_of: TextReader, found: FoundFiles) -> Iterator[ImportEn
 def read_document(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
     """Yield every claim of a Markdown file."""
     provenance = "user_stated" if is_instruction(path) else "assistant_derived"
-    created_at = changed_at(path)
+    created_at = entries.changed_at(path)
     for claim in claims(text):
         place = f"{name}:{claim.line}"
         if REFERENCE.match(claim.text):
-            skipped = Skipped(f"{claim.text[:80]} is not followed; import that file separately")
+            skipped = entries.Skipped(
+                f"{claim.text[:80]} is not followed; import that file separately"
+            )
             yield ImportEntry(place, skipped, len(claim.text))
             continue
         content = claim.whole
-        yield make_entry(
+        yield entries.make_entry(
             place,
             content=content,
             kind=kind_of(claim.text, " ".join(claim.path)),
             provenance=provenance,
             confidence=_CONFIDENCE[provenance],
             created_at=created_at,
-            source=source("markdown", " > ".join((name, *claim.path)), content),
+            source=entries.source("markdown", " > ".join((name, *claim.path)), content),
         )
 
 
@@ -417,29 +409,30 @@ def read_note(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
     front, body = without_front(tamed(text))
     fields = front_matter(front)
     title = str(fields.get("title") or path.stem)
-    topic, lines = entity(title), body.split("\n")
+    topic, lines = entries.entity(title), body.split("\n")
     observed: dict[int, re.Match[str]] = {}
     related: dict[int, tuple[str, str]] = {}
     for number, line in enumerate(lines, 1):
         if found := _OBSERVATION.match(line):
             observed[number] = found
         elif (found := _RELATION.match(line)) and (
-            target := entity(found["target"].partition("|")[0])
+            target := entries.entity(found["target"].partition("|")[0])
         ):
             kind = "_".join(found["kind"].lower().split()).strip("*_:`")
             related[number] = (kind, target)
     needed = [target for kind, target in related.values() if kind in _DEPENDS and target != topic]
     shared = {
-        "tags": tags(fields.get("tags")),
+        "tags": entries.tags(fields.get("tags")),
         "about": [topic] if topic else [],
         "depends_on": needed[:_ENTITY_LIMIT] if topic else [],
         "provenance": "assistant_derived",
-        "created_at": when(fields.get("created"), fields.get("date")) or changed_at(path),
+        "created_at": entries.when(fields.get("created"), fields.get("date"))
+        or entries.changed_at(path),
     }
 
     def entry(number: int, content: str, **own: Any) -> ImportEntry:
-        origin = source("basic-memory", name, content)
-        return make_entry(
+        origin = entries.source("basic-memory", name, content)
+        return entries.make_entry(
             f"{name}:{number}", **{**shared, "content": content, "source": origin, **own}
         )
 
@@ -452,7 +445,7 @@ def read_note(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
             number,
             f"{title}: {bare}{_remark(said)}",
             kind=_CATEGORIES.get(category.lower()) or kind_of(bare),
-            tags=tags(own_tags, [category], shared["tags"]),
+            tags=entries.tags(own_tags, [category], shared["tags"]),
         )
     for number, (kind, target) in related.items():
         content = f"{title} {kind.replace('_', ' ')} {target}{_remark(lines[number - 1].rstrip())}"

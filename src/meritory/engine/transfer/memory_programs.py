@@ -11,18 +11,8 @@ from typing import Any
 
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, Kind
-from meritory.engine.transfer.entries import (
-    FoundFiles,
-    ImportEntry,
-    Skipped,
-    is_database,
-    make_entry,
-    name_or_none,
-    read_text,
-    source,
-    tags,
-    when,
-)
+from meritory.engine.transfer import entries
+from meritory.engine.transfer.entries import ImportEntry
 from meritory.engine.transfer.markdown import kind_of, parts
 from meritory.store.sqlite.foreign import ForeignTables, open_foreign
 
@@ -35,7 +25,7 @@ _USERS_SHOWN = 5
 Row = tuple[str, Mapping[str, Any] | MeritoryError]
 
 
-def read_mem0(found: FoundFiles) -> Iterator[ImportEntry]:
+def read_mem0(found: entries.FoundFiles) -> Iterator[ImportEntry]:
     """Yield every live memory of mem0; of several users only those of the named one."""
     only, name = found.only_user, found.path.name
     rows = (row for path in found.files for _, row in _mem0_rows(path))
@@ -54,13 +44,13 @@ def read_mem0(found: FoundFiles) -> Iterator[ImportEntry]:
             if isinstance(row, MeritoryError):
                 yield ImportEntry(place, row)
             elif only is not None and _user(row) != only:
-                yield ImportEntry(place, Skipped("it belongs to another user"))
+                yield ImportEntry(place, entries.Skipped("it belongs to another user"))
             else:
                 yield _mem0_entry(place, row)
 
 
 def _user(row: Mapping[str, Any] | MeritoryError) -> str | None:
-    return None if isinstance(row, MeritoryError) else name_or_none(row.get("user_id"))
+    return None if isinstance(row, MeritoryError) else entries.name_or_none(row.get("user_id"))
 
 
 def _mem0_entry(place: str, row: Mapping[str, Any]) -> ImportEntry:
@@ -69,25 +59,27 @@ def _mem0_entry(place: str, row: Mapping[str, Any]) -> ImportEntry:
         return ImportEntry(place, InputError("no text in memory, data, text or content"))
     metadata = row.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    created, updated = when(row.get("created_at")), when(row.get("updated_at"))
-    return make_entry(
+    created, updated = entries.when(row.get("created_at")), entries.when(row.get("updated_at"))
+    return entries.make_entry(
         place,
         content=content,
         kind=kind_of(content),
         # A role means that it was stored with infer=False, word for word.
         provenance="user_stated" if row.get("role") == "user" else "assistant_derived",
-        agent=name_or_none(row.get("agent_id")),
-        tags=tags(row.get("categories"), metadata.get("tags"), metadata.get("category")),
+        agent=entries.name_or_none(row.get("agent_id")),
+        tags=entries.tags(row.get("categories"), metadata.get("tags"), metadata.get("category")),
         created_at=created or updated,
         # A memory that was changed later is valid since then.
         valid_from=updated if created and updated and updated > created else None,
-        valid_until=when(row.get("expiration_date")),
-        source=source("mem0", name_or_none(row.get("id")) or place, content, row.get("run_id")),
+        valid_until=entries.when(row.get("expiration_date")),
+        source=entries.source(
+            "mem0", entries.name_or_none(row.get("id")) or place, content, row.get("run_id")
+        ),
     )
 
 
 def _mem0_rows(path: Path) -> Iterator[Row]:
-    if not is_database(path):
+    if not entries.is_database(path):
         for number, item in enumerate(_json_items(path), 1):
             is_valid = isinstance(item, Mapping | MeritoryError)
             yield f"memory {number}", item if is_valid else InputError("expected an object")
@@ -103,7 +95,7 @@ def _mem0_rows(path: Path) -> Iterator[Row]:
 
 def _json_items(path: Path) -> Iterator[Any]:
     """Yield the memories of one JSON value, or of one per line."""
-    text = read_text(path, JSON_LIMIT_BYTES)
+    text = entries.read_text(path, JSON_LIMIT_BYTES)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -197,7 +189,7 @@ _KINDS: Mapping[str, Kind] = {
 }
 
 
-def read_claude_mem(found: FoundFiles) -> Iterator[ImportEntry]:
+def read_claude_mem(found: entries.FoundFiles) -> Iterator[ImportEntry]:
     """Yield every observation, session summary and directive that has text."""
     columns = {
         "observations": (*_OF_SESSION, *_OBSERVED),
@@ -214,7 +206,7 @@ def read_claude_mem(found: FoundFiles) -> Iterator[ImportEntry]:
 def _claude_mem_entries(table: str, number: int, row: Mapping[str, Any]) -> Iterator[ImportEntry]:
     place = f"{table} {row['id'] if row.get('id') is not None else number}"
     if row.get("status") not in (None, "active"):
-        yield ImportEntry(place, Skipped("it is not active"))
+        yield ImportEntry(place, entries.Skipped("it is not active"))
         return
     fields: dict[str, Any] = {"confidence": 0.6}
     if table == "observations":
@@ -224,7 +216,7 @@ def _claude_mem_entries(table: str, number: int, row: Mapping[str, Any]) -> Iter
         whole = ": ".join(part for part in (title.rstrip(".:"), body) if part)
         kind = _text(row["type"]).lower()
         fields["kind"] = _KINDS.get(kind) or kind_of(whole)
-        fields["tags"] = tags([kind], _items(row["concepts"]))
+        fields["tags"] = entries.tags([kind], _items(row["concepts"]))
         fields["provenance"] = "assistant_derived"
     elif table == "session_summaries":
         whole = "\n".join(
@@ -238,12 +230,13 @@ def _claude_mem_entries(table: str, number: int, row: Mapping[str, Any]) -> Iter
         yield ImportEntry(place, InputError("the row has no text"))
     session = row.get("memory_session_id") or row.get("sdk_session_id")
     for content in parts(whole, CONTENT_LIMIT_CHARS):
-        yield make_entry(
+        yield entries.make_entry(
             place,
             content=content,
-            project=name_or_none(row.get("merged_into_project")) or name_or_none(row["project"]),
-            created_at=when(row["created_at"], row["created_at_epoch"]),
-            source=source("claude-mem", place, content, session),
+            project=entries.name_or_none(row.get("merged_into_project"))
+            or entries.name_or_none(row["project"]),
+            created_at=entries.when(row["created_at"], row["created_at_epoch"]),
+            source=entries.source("claude-mem", place, content, session),
             **fields,
         )
 

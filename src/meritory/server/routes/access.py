@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -58,13 +57,8 @@ def list_tokens(call: Call) -> Results[TokenOut]:
     now = memory.services.world.now()
     stored = memory.services.store.access_tokens(memory.scope.user)
     tokens = access.sorted_tokens(stored, now, every=call.query.every)
-    return Results(
-        [
-            TokenOut.of(token, is_valid=token.is_valid(now))
-            for token in tokens
-            if _is_visible(call, token)
-        ]
-    )
+    visible = [token for token in tokens if call.grant.fits(token.agent, token.project)]
+    return Results([TokenOut.of(token, is_valid=token.is_valid(now)) for token in visible])
 
 
 def create(call: Call) -> MintedOut:
@@ -76,8 +70,9 @@ def create(call: Call) -> MintedOut:
             f"a token with the role {call.grant.role} cannot create one with the role {body.role}"
         )
     life = None if body.expires_in_s is None else timedelta(seconds=body.expires_in_s)
-    wanted = access.Wanted(body.name, body.role, memory.scope, life, call.grant.token_id)
-    return _minted(memory, access.create(memory.services, wanted))
+    services, maker = memory.services, call.grant.token_id
+    made = access.create(services, body.name, body.role, memory.scope, life, maker)
+    return _minted(memory, made)
 
 
 def rotate(call: Call) -> MintedOut:
@@ -96,14 +91,14 @@ def revoke(call: Call) -> TokenOut:
     return TokenOut.of(token, is_valid=token.is_valid(memory.services.world.now()))
 
 
-def _is_visible(call: Call, token: AccessToken) -> bool:
-    return call.grant.fits(token.agent, token.project)
-
-
 def _find(call: Call, memory: AnyMemory) -> AccessToken:
     # An id prefix that only matches tokens outside the caller's scope is unknown.
-    is_visible = partial(_is_visible, call)
-    return access.named(memory.services, memory.scope.user, call.path["id"], is_visible)
+    return access.named(
+        memory.services,
+        memory.scope.user,
+        call.path["id"],
+        lambda token: call.grant.fits(token.agent, token.project),
+    )
 
 
 def _minted(memory: AnyMemory, minted: access.Minted) -> MintedOut:

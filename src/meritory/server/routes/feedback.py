@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from meritory.domain.errors import InputError
-from meritory.domain.feedback import FeedbackEvent, Issue
+from meritory.domain.feedback import FeedbackEvent
 from meritory.domain.memory import MemoryRecord
 from meritory.engine.feedback import capture
 from meritory.engine.feedback.reading import FeedbackReport
@@ -18,8 +18,7 @@ from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import find_known_session
 from meritory.rank.feedback import Pair, Risk
 from meritory.server.routes.sessions import RatingScores, RatingsOut
-from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
-from meritory.text.feedback import Question
+from meritory.server.table import Call, Limit, ReplyShape, Results, Route, Scoped, UserQuery
 
 # A report is stored even if these fields are invalid: `issues` names the errors.
 Loose = Annotated[Any, Meta(description="`issues` names an invalid value")]
@@ -79,10 +78,9 @@ class Completion(FeedbackBody, kw_only=True):
     session_key: Text = None
 
 
-class EventsQuery(QueryParams, kw_only=True):
+class EventsQuery(UserQuery, kw_only=True):
     """A page of reports, latest first; `before` is the last id of the previous page."""
 
-    user: str | None = None
     project: str | None = None
     signal: str | None = None
     status: Literal["promoted", "clarification_required", "rejected"] | None = None
@@ -90,7 +88,7 @@ class EventsQuery(QueryParams, kw_only=True):
     session_key: str | None = None
     memory_id: str | None = None
     before: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+    limit: Limit = 50
 
 
 # The number of days to look back; without it, all time.
@@ -107,17 +105,11 @@ class FeedbackOut(ReplyShape, record=FeedbackEvent, without="user", kw_only=True
     origin: str
 
 
-class CapturedOut(ReplyShape, kw_only=True):
+class CapturedOut(ReplyShape, record=capture.Captured, names="* missing", kw_only=True):
     """The result of a report, with the names of its missing fields."""
 
-    accepted: bool
     status: str
-    reason: str
-    message: str
     event: FeedbackOut | None
-    memory: MemoryRecord | None
-    issues: tuple[Issue, ...]
-    questions: tuple[Question, ...]
     missing: tuple[str, ...]
 
 
@@ -164,8 +156,8 @@ def report(call: Call) -> CapturedOut | RatingsOut:
     key = str(checked_name("session_key", body.session_key))
     call.grant.require_session(memory.services, key)
     find_known_session(memory.services.store, memory.scope, key)
-    rating = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
-    return RatingsOut.of(ratings.rate(memory.services, rating))
+    services, user = memory.services, memory.scope.user
+    return RatingsOut.of(ratings.rate(services, user, key, body.ratings, "tool", body.injection))
 
 
 def complete(call: Call) -> CapturedOut:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from meritory.api.embedded import EmbeddedBackend
+from meritory.api.memory import require_text
 from meritory.api.session import Session
 from meritory.domain.codec import ErrorReply, Greeting, WrittenReply
 from meritory.domain.errors import InputError
@@ -77,32 +78,23 @@ def remember_many(call: Call) -> list[WrittenReply]:
 
 def forget(call: Call) -> None:
     """Forget a memory."""
-    memory = call.open(_engine(call))
-
-    def verb(memory_id: str, why: str = "") -> None:
-        memory.forget(memory_id, why=_text("a reason", why))
-
-    _run(verb, call.body.arguments)
+    forget = call.open(_engine(call)).forget
+    _run(
+        lambda memory_id, why="": forget(memory_id, why=require_text("a reason", why)),
+        call.body.arguments,
+    )
 
 
 def purge(call: Call) -> None:
     """Erase a memory for good."""
-    memory = call.open(_engine(call))
-
-    def verb(memory_id: str) -> None:
-        memory.forget(memory_id, purge=True)
-
-    _run(verb, call.body.arguments)
+    forget = call.open(_engine(call)).forget
+    _run(lambda memory_id: forget(memory_id, purge=True), call.body.arguments)
 
 
 def backup(call: Call) -> None:
     """Write a verified copy on the daemon's machine."""
     memory = call.whole(_engine(call))
-
-    def verb(target: str) -> None:
-        memory.backup(_text("a target", target))
-
-    _run(verb, call.body.arguments)
+    _run(lambda target: memory.backup(require_text("a target", target)), call.body.arguments)
 
 
 def drain(call: Call) -> int:
@@ -120,27 +112,13 @@ def drain(call: Call) -> int:
         lock.release()
 
 
-def _text(what: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise InputError(f"{what} must be text, not {type(value).__name__}")
-
-
 # -- sessions ---------------------------------------------------------------------------------
 
 
 def session_start(call: Call) -> Served:
     """Start or continue a session."""
-    session = _run(call.open(_engine(call)).session, call.body.arguments)
-    return Served(
-        key=session.key,
-        inject=session.inject,
-        injection=session.injection,
-        memories=tuple(session.memories),
-        status_line=session.status_line,
-        ranking=tuple(session.ranking),
-        scope=session.scope,
-    )
+    session: Session = _run(call.open(_engine(call)).session, call.body.arguments)
+    return session._state()
 
 
 def _session(name: str) -> Handler:
@@ -150,7 +128,7 @@ def _session(name: str) -> Handler:
         arguments, engine = dict(call.body.arguments), _engine(call)
         key = str(checked_name("session key", arguments.pop("key", None)))
         call.grant.require_session(engine.services, key)
-        _text(f"a {name}", arguments.get("text", ""))
+        require_text(f"a {name}", arguments.get("text", ""))
         request = StartRequest(key, engine.scope, request_id=call.request_id)
         session = Session(engine, request, Served(key, "", None, (), ""))
         return _run(getattr(session, name), arguments)

@@ -99,7 +99,14 @@ def _header_value(value: str) -> str | None:
 
 
 def _dispatch(call: Call, request: McpRequest) -> Json:
-    caller = _caller(call, request)
+    query = call.query
+    project = call.project(query.project, query.cwd)
+    engine = call.engine(query.user, query.agent, project, actor=ACTOR)
+    given = [request.meta.get(name) for name in _SESSION_META]
+    keys = [key for key in (*given, query.session_key) if isinstance(key, str) and _is_name(key)]
+    keys = [key for key in keys if call.grant.can_use_session(engine.services, key)]
+    harness = query.harness if query.harness and _is_name(query.harness) else None
+    caller = Caller(call.open(engine), call.grant, harness, tuple(dict.fromkeys(keys)))
     if request.method != "tools/call":
         try:
             if request.method == "resources/list":
@@ -117,17 +124,6 @@ def _dispatch(call: Call, request: McpRequest) -> Json:
     if call.grant.role == "read" and name in BY_NAME and not BY_NAME[name].reads_only:
         return failed(f"{name} needs a token with the role write; this one may only read.")
     return call_tool(caller, name, arguments or {})
-
-
-def _caller(call: Call, request: McpRequest) -> Caller:
-    query = call.query
-    project = call.project(query.project, query.cwd)
-    engine = call.engine(query.user, query.agent, project, actor=ACTOR)
-    given = [request.meta.get(name) for name in _SESSION_META]
-    keys = [key for key in (*given, query.session_key) if isinstance(key, str) and _is_name(key)]
-    keys = [key for key in keys if call.grant.can_use_session(engine.services, key)]
-    harness = query.harness if query.harness and _is_name(query.harness) else None
-    return Caller(call.open(engine), call.grant, harness, tuple(dict.fromkeys(keys)))
 
 
 def _is_name(text: str) -> bool:

@@ -20,7 +20,6 @@ from meritory.domain.memory import (
     MemoryRecord,
     OnSimilar,
     Origin,
-    Outcome,
     Parts,
     Provenance,
     Scope,
@@ -184,15 +183,12 @@ class WriteError(ReplyShape):
     hint: str | None = None
 
 
-class WriteOut(ReplyShape):
+class WriteOut(
+    ReplyShape, record=WriteResult, names="id outcome reason other_id cosine memory error"
+):
     """The outcome for one memory to store; `id` is that of `memory`, which may be an older one."""
 
     id: str | None
-    outcome: Outcome
-    reason: str
-    other_id: str | None
-    cosine: float | None
-    memory: MemoryRecord | None
     error: WriteError | None = None
 
 
@@ -410,13 +406,7 @@ def texts(call: Call) -> Results[MemoryText]:
     if len(ids) > TEXTS_LIMIT_COUNT:
         raise InputError(f"at most {TEXTS_LIMIT_COUNT} ids in one request")
     by_id = services.store.memories(user, ids)
-    records = [by_id[name] for name in dict.fromkeys(ids) if name in by_id]
-    return Results(
-        [
-            MemoryText.of(record, is_live=not (record.deleted_at or record.superseded_by))
-            for record in records
-        ]
-    )
+    return Results([MemoryText.of(by_id[name]) for name in dict.fromkeys(ids) if name in by_id])
 
 
 def shown_in(call: Call) -> Results[SessionShown]:

@@ -36,7 +36,6 @@ from meritory.server.table import (
 )
 from meritory.settings.home import LOG_NAME
 
-METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float]
 
 # -- requests ---------------------------------------------------------------------------------
@@ -284,7 +283,7 @@ def prometheus(call: Call) -> TextReply:
     memory = call.memory()
     totals = memory.services.store.totals(memory.scope.user)
     text = metrics_page(call.server.observer, call.server.uptime_s(), totals.get("live", 0))
-    return TextReply(text, METRICS_MEDIA_TYPE)
+    return TextReply(text, "text/plain; version=0.0.4; charset=utf-8")
 
 
 def metrics_page(observer: Observer, uptime_s: float, live_count: int) -> str:

@@ -56,10 +56,9 @@ class ComparisonsQuery(UserQuery, kw_only=True):
     offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX)] = 0
 
 
-class Rollback(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Rollback(UserQuery, kw_only=True):
     """The model to activate; null is the previous one."""
 
-    user: str | None = None
     version: Annotated[int, Meta(ge=0, le=999_999_999)] | None = None
 
 
@@ -253,12 +252,8 @@ class Audit(msgspec.Struct):
         )
 
 
-class OrderedOut(msgspec.Struct):
+class OrderedOut(ReplyShape, record=admin.Ordered, names="job reason queued=is_new"):
     """A queued training run; `queued` is false if one was queued already."""
-
-    job: str
-    reason: str
-    queued: bool
 
 
 class SwitchedOut(msgspec.Struct):
@@ -268,16 +263,17 @@ class SwitchedOut(msgspec.Struct):
     has_changed: bool
 
 
-class CalibrationQuestionOut(ReplyShape):
+class CalibrationQuestionOut(
+    ReplyShape,
+    record=Rated,
+    names="id session_key memory_id content context judge_label human_label delta",
+):
     """A memory to rate; the judge's label is hidden until a person has rated it."""
 
     id: str
-    session_key: str
-    memory_id: str
     content: str
     context: str
     judge_label: float | None
-    human_label: float | None
     delta: float | None
 
 
@@ -345,7 +341,7 @@ def train(call: Call) -> OrderedOut:
     """Queue a training run."""
     ordered = admin.train_now(*call.whole_user())
     call.server.engine.works.nudge()
-    return OrderedOut(ordered.job, ordered.reason, ordered.is_new)
+    return OrderedOut.of(ordered)
 
 
 def rollback(call: Call) -> TrainingRun:
@@ -355,12 +351,12 @@ def rollback(call: Call) -> TrainingRun:
 
 def enable(call: Call) -> SwitchedOut:
     """Enable the predictor again, with the influence it has earned."""
-    return SwitchedOut(True, admin.enable(*call.whole_user()))
+    return SwitchedOut(True, admin.switch(*call.whole_user(), is_on=True))
 
 
 def disable(call: Call) -> SwitchedOut:
     """Disable the predictor: the baseline ranks alone."""
-    return SwitchedOut(False, admin.disable(*call.whole_user()))
+    return SwitchedOut(False, admin.switch(*call.whole_user(), is_on=False))
 
 
 def calibrate(call: Call) -> Calibration:

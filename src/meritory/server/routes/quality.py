@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import MemoryRecord
+from meritory.domain.memory import HistoryEntry, MemoryRecord
 from meritory.domain.quality import CarriedRefusal, MergeVerdict
 from meritory.engine.memories import undo
 from meritory.engine.quality import extraction, maintenance, saved_runs
@@ -38,10 +38,8 @@ RefusalsQuery = Scoped.plus(
 ProbeRunsQuery = QueryParams.plus(limit=(Annotated[int, Meta(ge=1, le=RUNS_MAX)], 20))
 
 
-class UserBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class UserBody(UserQuery, kw_only=True):
     """The user; by default the setting `user`."""
-
-    user: str | None = None
 
 
 class AuditIn(UserBody, kw_only=True):
@@ -60,18 +58,16 @@ class JanitorIn(UserBody, kw_only=True):
 # -- replies ----------------------------------------------------------------------------------
 
 
-class MergeOut(ReplyShape):
+class MergeOut(
+    ReplyShape,
+    record=HistoryEntry,
+    names="entry memory_id at actor why before other after is_split=undone verdict",
+):
     """A merge: both texts, the merged text, and the verdict; of the memories only their texts."""
 
-    entry: int
-    memory_id: str
-    at: datetime
-    actor: str
-    why: str
     before: str | None
     other: str | None
     after: str | None
-    is_split: bool
     verdict: MergeVerdict | None
 
     @classmethod
@@ -80,7 +76,7 @@ class MergeOut(ReplyShape):
         entry = merge.entry
         versions = {name: getattr(entry, name) for name in ("before", "other", "after")}
         texts = {name: record and record.content for name, record in versions.items()}
-        return cls.of(entry, is_split=entry.undone, verdict=merge.verdict, **texts)
+        return cls.of(entry, verdict=merge.verdict, **texts)
 
 
 class MergesOut(msgspec.Struct):

@@ -36,7 +36,7 @@ from meritory.domain.session import (
 )
 from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
-from meritory.engine.observe.timeline import timeline
+from meritory.engine.observe.observer import timeline
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, find_known_session
 from meritory.engine.sessions.packing import Served
@@ -46,8 +46,8 @@ from meritory.rank.features import FEATURES
 from meritory.server.dedupe import is_duplicate
 from meritory.server.table import (
     Call,
+    Limit,
     Moment,
-    QueryParams,
     ReplyShape,
     Results,
     Route,
@@ -58,10 +58,6 @@ from meritory.server.table import (
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
 from meritory.text.transcript import read_turns
 
-# Sources after which the agent's context is empty.
-FORGETFUL = ("compact", "clear")
-# The source after which the agent's context is complete.
-RESUMED = "resume"
 # Before a compaction only late ratings matter.
 TAIL_LIMIT_BYTES = 1 << 20
 # A prompt waits for this read, and only the last replies matter.
@@ -144,16 +140,15 @@ class SessionEnd(RatedHook, kw_only=True):
     used: RatingScores | None = None
 
 
-class SessionsQuery(QueryParams, kw_only=True):
+class SessionsQuery(UserQuery, kw_only=True):
     """A page of sessions, latest first; `before` is the last key of the previous page."""
 
-    user: str | None = None
     project: str | None = None
     outcome: SessionOutcome | None = None
     since: Moment | None = None
     until: Moment | None = None
     before: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+    limit: Limit = 50
 
 
 # -- replies ----------------------------------------------------------------------------------
@@ -412,11 +407,12 @@ def session_start(call: Call) -> Injected:
     engine, known = _open(call)
     if is_duplicate(call, engine.scope, body.source, body.context):
         return Injected.nothing()
-    if known is not None and body.source in FORGETFUL:
+    # After these sources the agent's context is empty; after "resume" it is complete.
+    if known is not None and body.source in ("compact", "clear"):
         end.compact(engine.services, end.EndRequest(known.key, known.user))
     has_context = False
     traits = harness.BY_NAME.get(body.harness or "", harness.UNLISTED)
-    is_resumed = body.source == RESUMED and not traits.loses_start_on_resume
+    is_resumed = body.source == "resume" and not traits.loses_start_on_resume
     if known is not None and is_resumed:
         rows = engine.services.store.shown(known.user, known.key)
         has_context = any(row.in_context for row in rows)
@@ -465,15 +461,11 @@ def stop(call: Call) -> RatingsOut:
     reply, path = body.last_assistant_message, body.transcript_path
     if reply and is_duplicate(call, engine.scope, reply):
         return RatingsOut(0, [])
-    request = ratings.ReplyCall(
-        engine.scope.user,
-        body.session_key,
-        reply,
-        body.memory_feedback,
-        # The transcript is only read for a reply that the hook does not carry.
-        _latest_turns(call, None, path if reply is None else None),
-    )
-    return RatingsOut.of(ratings.stop(engine.services, request))
+    # The transcript is only read for a reply that the hook does not carry.
+    turns = _latest_turns(call, None, path if reply is None else None)
+    key, given = body.session_key, body.memory_feedback
+    taken = ratings.stop(engine.services, engine.scope.user, key, reply, given, turns)
+    return RatingsOut.of(taken)
 
 
 def pre_compact(call: Call) -> RatingsOut:

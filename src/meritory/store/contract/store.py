@@ -13,21 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from meritory.domain.memory import MemoryRecord, Scope
+from meritory.domain.memory import MemoryRecord
 from meritory.domain.place import Place
 from meritory.domain.world import Subscription
-from meritory.store.contract.memories import (
-    Gathered,
-    Gathering,
-    IntArray,
-    Search,
-    SearchPool,
-    Trait,
-)
 from meritory.store.sql.store import SqlStore, SqlTransaction
 
 T = TypeVar("T")
@@ -47,40 +38,22 @@ class Store(SqlStore, ABC):
         Without a user it may only take jobs, of any user.
         """
 
-    @abstractmethod
-    def follow(self, told: Callable[[], None]) -> Subscription | None:
-        """Call `told` soon after any process has committed a change.
+    def follow(self, call: Callable[[], None]) -> Subscription | None:
+        """Call `call` soon after any process has committed a change.
 
         Several commits may cause one call, and a call may come without a change. It comes on a
         thread of the store and must return at once. Return None if this store cannot notify and
         must be polled.
         """
+        return None
 
     @abstractmethod
-    def turn(self, what: str) -> AbstractContextManager[bool]:
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Hold the lock of this name for the length of the block; False if another process has it.
 
         The lock of a process that dies is released. A store that only one process can open always
         gives it.
         """
-
-    # -- search and embedders -------------------------------------------------------------
-
-    @abstractmethod
-    def search(self, search: Search) -> SearchPool:
-        """Run both legs of a search over all memories that the scope may see."""
-
-    @abstractmethod
-    def gather(self, gathering: Gathering) -> Gathered:
-        """Return the candidates of a session from all memories that the scope may see."""
-
-    @abstractmethod
-    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        """Return the traits of the live, trusted and valid memories of these rows."""
-
-    @abstractmethod
-    def serve_embedder(self, embedder: str) -> bool:
-        """Let an embedder serve if its vectors are complete, and drop all other vectors."""
 
     @abstractmethod
     def without_vector(
@@ -120,6 +93,6 @@ class Store(SqlStore, ABC):
     def engine_name(self) -> str:
         """Return the name and version of the database."""
 
-    @abstractmethod
     def advice(self) -> list[str]:
         """Return recommendations for the operator."""
+        return []

@@ -203,7 +203,9 @@ class PostgresEndpoint(Endpoint):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[PostgresEndpointReader]:
-        with self._held() as connection:
+        with self._engine.read_across() as connection:
+            # The transaction stays open while the other side works.
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             yield PostgresEndpointReader(connection)
 
     def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
@@ -217,24 +219,13 @@ class PostgresEndpoint(Endpoint):
 
     @contextlib.contextmanager
     def claimed(self, user: str) -> Iterator[None]:
-        with self._held() as connection:
-            found = connection.execute(
-                "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))",
-                (f"meritory moving {user}",),
-            ).fetchone()
-            if not found[0]:
+        with self._engine.try_lock(f"moving {user}") as is_locked:
+            if not is_locked:
                 raise Conflict(
                     f"{user!r} is being moved into {self.name} by another process",
                     hint="wait for it",
                 )
             yield
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[TenantConnection]:
-        """Open a transaction that stays open while the other side works."""
-        with self._engine.read_across() as connection:
-            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            yield connection
 
     def reveal(self, users: Sequence[str]) -> None:
         """Do nothing: `settle` made the users visible."""

@@ -27,7 +27,7 @@ from meritory.store.migrate.endpoint import (
     key_of,
 )
 from meritory.store.sql.tables import SqlTable
-from meritory.store.sqlite.backup import hold_alone, sync_file
+from meritory.store.sqlite.backup import hold, sync_file
 from meritory.store.sqlite.engine import (
     connect,
     create,
@@ -173,7 +173,7 @@ class SqliteEndpoint(Endpoint):
         unfinished = self.path.with_name(self.path.name + UNFINISHED_SUFFIX)
         self._file = self.path if self.path.exists() else unfinished
         with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.closing(hold_alone(self.path)))
+            stack.enter_context(contextlib.closing(hold(self.path, alone=True)))
             stack.enter_context(translated(self.path))
             if self.path.exists() and unfinished.exists() and unfinished.samefile(self.path):
                 # It has its new name already; only the old one was not removed.

@@ -416,13 +416,13 @@ class PostgresEngine:
         return self.write(None, work)
 
     @contextlib.contextmanager
-    def turn(self, what: str) -> Iterator[bool]:
+    def try_lock(self, name: str) -> Iterator[bool]:
         """Hold a lock for the block, if it is free; the server releases it when a holder dies."""
         import psycopg
 
         with translated(), self._ready().lent() as raw:
             raw.execute(WRITE.encode())
-            found = raw.execute(_LOCK, (f"meritory {what}",)).fetchone()
+            found = raw.execute(_LOCK, (f"meritory {name}",)).fetchone()
             # A plain statement ends the query and its snapshot: the transaction then holds
             # nothing but the lock.
             raw.execute(_IDLE_UNLIMITED.encode())

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,8 +20,13 @@ from meritory.rank.composite import static_effectives
 from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import FloatArray, IntArray
 from meritory.store.postgres.dialect import packed_numbers, packed_pieces, packed_texts
-from meritory.store.postgres.vectors import Mean, StoredEmbedder, rows_text, take_mean
-from meritory.store.search.cache import Traits
+from meritory.store.postgres.vectors import (
+    MEAN_GROWTH,
+    Mean,
+    StoredEmbedder,
+    rows_text,
+    take_mean,
+)
 from meritory.store.search.index import IndexBatch, MemoryIndex, View, top
 from meritory.store.search.search import EPOCH_JULIAN_DAY, WORDS_COLUMN_WEIGHT, rarest
 from meritory.store.sql.mapper import SqlConnection, as_json
@@ -190,11 +194,9 @@ class TermTable:
     def _phrase(self, tokens: tuple[str, ...]) -> _Postings:
         """Return the memories that have the words next to each other."""
         key = " ".join(tokens)
-        if key not in self._known:
-            self._known[key] = self._adjacent(tokens)
-        return self._known[key]
-
-    def _adjacent(self, tokens: tuple[str, ...]) -> _Postings:
+        if key in self._known:
+            return self._known[key]
+        self._known[key] = _NOTHING
         first = self._known[tokens[0]]
         common = first.rows
         for token in tokens[1:]:
@@ -211,7 +213,8 @@ class TermTable:
         has = weights > 0
         rows = common[has]
         at_first = np.searchsorted(first.rows, rows)
-        return _Postings(rows, first.token_counts[at_first], weights[has])
+        self._known[key] = _Postings(rows, first.token_counts[at_first], weights[has])
+        return self._known[key]
 
     def _places_of(self, tokens: tuple[str, ...], rows: IntArray) -> dict[str, IntArray]:
         """Return by stem its places in all of the rows, each as one number."""
@@ -239,21 +242,6 @@ def _bm25(part: _Postings, document_count: int, mean_tokens: float) -> NDArray[n
 
 
 # -- in memory -------------------------------------------------------------------------------------
-
-# The number of tenants whose traits are cached: see TRAITS_LIMIT.
-TENANTS_KEPT = 64
-
-
-class TenantTraits(Traits):
-    """The traits of one tenant, which are current up to its number of changes."""
-
-    def __init__(self, user: str) -> None:
-        super().__init__(user)
-        self.lock = threading.Lock()
-
-    def _last_change(self, connection: SqlConnection) -> int:
-        return change_of(connection, self._user)[0]
-
 
 # The number of cached rows of all tenants, about 130 bytes each.
 ROWS_KEPT = 2_000_000
@@ -294,24 +282,12 @@ def change_of(connection: SqlConnection, user: str) -> tuple[int, int]:
 
 
 class Views:
-    """The in-memory indexes, mean vectors and traits of recent tenants."""
+    """The in-memory indexes and mean vectors of recent tenants."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._traits: OrderedDict[str, TenantTraits] = OrderedDict()
         self._indexes: OrderedDict[str, MemoryIndex] = OrderedDict()
         self._means: dict[tuple[str, int], Mean] = {}
-
-    @contextmanager
-    def traits(self, user: str) -> Iterator[TenantTraits]:
-        """Lend the traits of one tenant for the block, to one thread at a time."""
-        with self._lock:
-            traits = self._traits.setdefault(user, TenantTraits(user))
-            self._traits.move_to_end(user)
-            while len(self._traits) > TENANTS_KEPT:
-                self._traits.popitem(last=False)
-        with traits.lock:
-            yield traits
 
     def index(self, connection: SqlConnection, user: str) -> MemoryIndex:
         """Return the index of one tenant, at least as new as this transaction."""
@@ -341,10 +317,10 @@ class Views:
     def mean(self, connection: SqlConnection, embedder: StoredEmbedder, view: View) -> Mean:
         """Return the mean vector of one tenant, computed again when it has grown by a tenth."""
         key = (embedder.user, embedder.number)
-        known = self._means.get(key)
-        if known is None or not known.is_fresh(view.count):
-            known = self._means[key] = take_mean(connection, embedder, view)
-        return known
+        mean = self._means.get(key)
+        if mean is None or view.count > mean.row_count * (1.0 + MEAN_GROWTH):
+            mean = self._means[key] = take_mean(connection, embedder, view)
+        return mean
 
     def clear(self) -> None:
         """Drop indexes and means."""

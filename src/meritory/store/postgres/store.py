@@ -7,60 +7,42 @@ import itertools
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from meritory.domain.errors import InputError
-from meritory.domain.memory import MemoryRecord, Scope
+from meritory.domain.memory import MemoryRecord
 from meritory.domain.place import Place
 from meritory.domain.world import Subscription
-from meritory.store.contract.memories import (
-    Gathered,
-    Gathering,
-    IntArray,
-    NeighbourProbe,
-    Search,
-    SearchPool,
-    Trait,
-)
+from meritory.store.contract.memories import NeighbourProbe, Search
 from meritory.store.contract.store import Store, Transaction
 from meritory.store.postgres.connection import CONNECTION_LIMIT, PostgresEngine, WritingConnection
 from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.schema import APP, SCHEMA, STEWARD
-from meritory.store.postgres.search_index import TermTable, Views
+from meritory.store.postgres.search_index import TermTable, Views, change_of
 from meritory.store.postgres.vectors import (
     Measured,
-    StoredEmbedder,
     embedder_of,
     lacking_index,
     make_index,
     make_index_locked,
     nearest_rows,
-    stored_vectors,
+    vector_of,
 )
 from meritory.store.postgres.write import TOPICS, PostgresTransaction
-from meritory.store.search import search
 from meritory.store.search.index import Nearest
-from meritory.store.search.search import Ground
+from meritory.store.search.search import Ground, open_view
 from meritory.store.sql.mapper import SqlConnection, as_json
 from meritory.store.sql.memories import (
+    DAMAGE_LIMIT,
     MemoryRows,
-    damaged_history,
-    damaged_memories,
+    check_memories,
     visible_scopes,
 )
-from meritory.store.sql.store import set_serving
 from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
-# Memories of all tenants that lack a vector, in the order of tenants and numbers.
-_LACKING = """SELECT t.user, t.row FROM memory_stats t
-    WHERE (t.user, t.row) > (coalesce(:after, ''), :last)
-        AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.user = t.user AND v.row = t.row
-            AND v.embedder = (SELECT embedder FROM embedders WHERE name = :embedder))"""
-
 # Every tenant counts its own changes; the sums grow with any of them.
 _NUMBERS = {"memory": "change", **{topic: topic for topic in sorted(set(TOPICS.values()))}}
 _SUMS = "SELECT {} FROM tenants".format(  # noqa: S608 - constants
@@ -120,7 +102,12 @@ class PostgresStore(Store):
     """The storage contract on one PostgreSQL database."""
 
     _engine: PostgresEngine
-    _stored_vectors = staticmethod(stored_vectors)
+    _decode_vector = staticmethod(vector_of)
+    # Of all tenants, in the order of tenants and numbers.
+    _LACKING = """SELECT t.user, t.row FROM memory_stats t
+        WHERE (t.user, t.row) > (coalesce(:user, ''), :last)
+            AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.user = t.user AND v.row = t.row
+                AND v.embedder = (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
     def __init__(self, url: str, pool_size: int = CONNECTION_LIMIT) -> None:
         super().__init__()
@@ -148,40 +135,30 @@ class PostgresStore(Store):
 
     # -- finding --------------------------------------------------------------------------
 
-    def search(self, search_: Search) -> SearchPool:
-        with self._engine.read(search_.scope.user) as connection:
-            return search.run(self._ground(connection, search_, by_rest=True), search_)
-
-    def gather(self, gathering: Gathering) -> Gathered:
-        with self._engine.read(gathering.search.scope.user) as connection:
-            ground = self._ground(connection, gathering.search, by_rest=False)
-            return search.gather(ground, gathering)
-
-    def _ground(self, connection: SqlConnection, asked: Search, *, by_rest: bool) -> Ground:
-        user = asked.scope.user
-        scopes = visible_scopes(connection, asked.scope)
+    def _ground(self, connection: SqlConnection, search: Search, *, by_rest: bool) -> Ground:
+        user = search.scope.user
+        scopes = visible_scopes(connection, search.scope)
         index = self._views.index(connection, user)
-        view = search.open_view(index, asked, scopes)
-        embedder = embedder_of(connection, user, asked.embedder) or StoredEmbedder(user, 0, 0)
+        view = open_view(index, search, scopes)
+        embedder = embedder_of(connection, user, search.embedder)
         mean = self._views.mean(connection, embedder, view)
         words = TermTable(connection, user, self._stemmer, view)
         vectors = Measured(connection, view, embedder, mean, by_rest)
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
 
-    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        with self._engine.read(scope.user) as connection, self._views.traits(scope.user) as known:
-            scopes = visible_scopes(connection, scope)
-            return known.of(connection, rows, scopes, now)
+    def _last_change(self, connection: SqlConnection, user: str) -> int:
+        return change_of(connection, user)[0]
 
     # -- all tenants ----------------------------------------------------------------------
 
     def users(self) -> list[str]:
-        with self._engine.read_across() as connection:
-            found = connection.execute(
-                """SELECT t.user FROM tenants t WHERE EXISTS
-                    (SELECT 1 FROM memories m WHERE m.user = t.user) ORDER BY t.user"""
-            )
-            return [user for (user,) in found]
+        rows = self._all(
+            None,
+            """SELECT t.user FROM tenants t WHERE EXISTS
+                (SELECT 1 FROM memories m WHERE m.user = t.user) ORDER BY t.user""",
+            (),
+        )
+        return [user for (user,) in rows]
 
     def change_numbers(self) -> dict[str, int]:
         with self._engine.read_across() as connection:
@@ -197,18 +174,14 @@ class PostgresStore(Store):
         self, embedder: str, limit: int, after: MemoryRecord | None = None
     ) -> list[MemoryRecord]:
         page: list[MemoryRecord] = []
-        user, last = None, 0
-        if after is not None:
-            # From the start if the memory is gone.
-            by_id = "SELECT user, row FROM memories WHERE user = ? AND id = ?"
-            user, last = self._one(after.user, by_id, (after.user, after.id)) or (None, 0)
+        user, last = self._position(after)
         while len(page) < limit:
             wanted = limit - len(page)
-            with self._engine.read_across() as connection:
-                rows = connection.execute(
-                    f"{_LACKING} ORDER BY t.user, t.row LIMIT :limit",
-                    {"embedder": embedder, "after": user, "last": last, "limit": wanted},
-                ).fetchall()
+            rows = self._all(
+                None,
+                f"{self._LACKING} ORDER BY t.user, t.row LIMIT :limit",
+                {"embedder": embedder, "user": user, "last": last, "limit": wanted},
+            )
             for tenant, numbers in itertools.groupby(rows, lambda row: row[0]):
                 own = [number for _, number in numbers]
                 with self._engine.read(tenant) as connection:
@@ -222,21 +195,8 @@ class PostgresStore(Store):
             user, last = rows[-1]
         return page
 
-    def serve_embedder(self, embedder: str) -> bool:
-        def serve(connection: SqlConnection) -> bool:
-            ready = connection.execute(
-                f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
-                {"embedder": embedder, "after": None, "last": 0},
-            ).fetchone()
-            if ready is None:
-                return False
-            set_serving(connection, embedder)
-            connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
-            return True
-
-        if is_serving := self._engine.write_across(serve):
-            self._views.clear()
-        return is_serving
+    def _drop_indexes(self, embedder: str) -> None:
+        self._views.clear()
 
     # -- care -----------------------------------------------------------------------------
 
@@ -246,17 +206,16 @@ class PostgresStore(Store):
             lacking = lacking_index(connection)
         if not lacking:
             return
-        with self._engine.turn("vector indexes") as is_ours:
+        with self._engine.try_lock("vector indexes") as is_locked:
             for tenant in lacking:
-                if not is_ours or should_stop():
+                if not is_locked or should_stop():
                     return
                 if not make_index(self.place.url, tenant):
                     self._engine.write_across(partial(make_index_locked, tenant))
 
     def check(self, *, deep: bool) -> list[str]:
         if not deep:
-            with self._engine.read_across() as connection:
-                connection.execute("SELECT count(*) FROM tenants").fetchone()
+            self._one(None, "SELECT count(*) FROM tenants", ())
             return []
         damage: list[str] = []
         for user in self.users():
@@ -274,30 +233,30 @@ class PostgresStore(Store):
         """Do nothing: the server's vacuum reuses the space of deleted rows."""
 
     def size_bytes(self) -> int:
-        with self._engine.read_across() as connection:
-            asked = "SELECT pg_database_size(current_database())"
-            return int(connection.execute(asked).fetchone()[0])
+        ((size_bytes,),) = self._all(None, "SELECT pg_database_size(current_database())", ())
+        return int(size_bytes)
 
     def engine_name(self) -> str:
-        with self._engine.read_across() as connection:
-            server, vector = connection.execute(
-                """SELECT current_setting('server_version'), extversion FROM pg_extension
-                    WHERE extname = 'vector'"""
-            ).fetchone()
+        ((server, vector),) = self._all(
+            None,
+            """SELECT current_setting('server_version'), extversion FROM pg_extension
+                WHERE extname = 'vector'""",
+            (),
+        )
         between = ", through a pooler" if self._engine.is_pooled else ""
         return f"PostgreSQL {server.split()[0]} with pgvector {vector}{between}"
 
     def advice(self) -> list[str]:
         with self._engine.read_across() as connection:
-            found = about_login(connection)
-        return [LATE, *found] if self._engine.is_pooled else found
+            advice = about_login(connection)
+        return [LATE, *advice] if self._engine.is_pooled else advice
 
-    def turn(self, what: str) -> AbstractContextManager[bool]:
-        return self._engine.turn(what)
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
+        return self._engine.try_lock(name)
 
-    def follow(self, told: Callable[[], None]) -> Subscription | None:
+    def follow(self, call: Callable[[], None]) -> Subscription | None:
         # A pooler drops notifications, or gives them to another client.
-        return None if self._engine.is_pooled else self._listener.follow(told)
+        return None if self._engine.is_pooled else self._listener.follow(call)
 
     def close(self) -> None:
         self._listener.close()
@@ -338,10 +297,7 @@ def about_login(connection: SqlConnection) -> list[str]:
     return [f"the password of {login} opens all tenants' rows in `psql`; `{closing}` ends that"]
 
 
-_DAMAGE_LIMIT = 20
 _UNIT_TOLERANCE = 0.01
-_COUNTS = """SELECT (SELECT count(*) FROM memories WHERE user = :user),
-    (SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row WHERE m.user = :user)"""
 _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
     WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 * e.dimension
         OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row LIMIT ?"""
@@ -349,11 +305,6 @@ _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embed
 
 def check_tenant(connection: SqlConnection, user: str) -> list[str]:
     """Read every row of a tenant and check its hash."""
-    damage = list(itertools.islice(damaged_memories(connection, user), _DAMAGE_LIMIT))
-    damage += itertools.islice(damaged_history(connection, user), _DAMAGE_LIMIT)
-    bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
-    damage += [f"the vector of row {row} is damaged" for (row,) in bad]
-    stored, joined = connection.execute(_COUNTS, {"user": user}).fetchone()
-    if joined != stored:
-        damage.append(f"{stored - joined} memories lack their counters")
-    return damage
+    bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, DAMAGE_LIMIT)).fetchall()
+    vectors = [f"the vector of row {row} is damaged" for (row,) in bad]
+    return check_memories(connection, user) + vectors

@@ -7,7 +7,6 @@ searched through pgvector's HNSW index, and other rows of a search are compared 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from meritory.store.postgres.pool import connect, is_pooled
 from meritory.store.postgres.retry import translated
 from meritory.store.postgres.schema import SCHEMA
 from meritory.store.search.index import Nearest, View
-from meritory.store.sql.mapper import SqlConnection, as_json
+from meritory.store.sql.mapper import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -32,7 +31,7 @@ Products = NDArray[np.float64]
 # The mean of a larger tenant is taken from so many vectors: it is off by 1 % of its length at most.
 MEAN_ROWS = 10_000
 # The mean vector is computed again when the tenant has grown by this share since.
-_MEAN_GROWTH = 0.1
+MEAN_GROWTH = 0.1
 _WIDENING = 4
 # How many rows the index visits: it then finds 99 % of the true ten best (bench.teams).
 _EF_SEARCH = 300
@@ -70,20 +69,6 @@ def vectors_of(packed: bytes, dimension: int) -> FloatArray:
     return np.frombuffer(packed, cell)["numbers"].astype(np.float32)
 
 
-def stored_vectors(
-    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
-) -> dict[str, FloatArray]:
-    """Return the vectors of memories by id; leave out those without one."""
-    rows = connection.execute(
-        """SELECT m.id, v.vector FROM memories m
-            JOIN memory_vectors v ON v.row = m.row AND v.vector IS NOT NULL
-            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
-            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
-        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
-    ).fetchall()
-    return {memory_id: vector_of(sent) for memory_id, sent in rows}
-
-
 class StoredEmbedder(NamedTuple):
     """The number and dimension of an embedder, for the vectors of one user."""
 
@@ -99,10 +84,6 @@ class Mean:
     vector: FloatArray
     spread: FloatArray
     row_count: int
-
-    def is_fresh(self, row_count: int) -> bool:
-        """Return whether the tenant has hardly grown since."""
-        return row_count <= self.row_count * (1.0 + _MEAN_GROWTH)
 
 
 def take_mean(connection: SqlConnection, embedder: StoredEmbedder, view: View) -> Mean:
@@ -260,12 +241,10 @@ def indexed_rows(
     return found.fetchall()
 
 
-def embedder_of(connection: SqlConnection, user: str, name: str | None) -> StoredEmbedder | None:
-    """Return a registered embedder, for the vectors of one tenant."""
-    found = connection.execute(
-        "SELECT embedder, dimension FROM embedders WHERE name = ?", (name,)
-    ).fetchone()
-    return None if found is None else StoredEmbedder(user, *found)
+def embedder_of(connection: SqlConnection, user: str, name: str | None) -> StoredEmbedder:
+    """Return an embedder for the vectors of one tenant; an unknown one has number 0."""
+    asked = "SELECT embedder, dimension FROM embedders WHERE name = ?"
+    return StoredEmbedder(user, *(connection.execute(asked, (name,)).fetchone() or (0, 0)))
 
 
 # From so many vectors on it is faster to fetch the vectors of the scope.
@@ -284,7 +263,7 @@ _ROW_COUNT = "SELECT document_count FROM tenants WHERE user = ?"
 def nearest_rows(connection: SqlConnection, probe: NeighbourProbe, scope: int) -> list[Nearest]:
     """Return for each vector the live rows of a scope at or above a cosine, nearest first."""
     embedder = embedder_of(connection, probe.scope.user, probe.embedder)
-    if embedder is None or embedder.dimension != probe.vectors.shape[1]:
+    if not embedder.number or embedder.dimension != probe.vectors.shape[1]:
         # The embedder was retired between embedding and writing.
         return [Nearest.none() for _ in probe.vectors]
     values = {"user": embedder.user, "embedder": embedder.number, "scope": scope}
@@ -359,21 +338,13 @@ _STATE = """SELECT i.indisvalid OR EXISTS (SELECT 1 FROM pg_stat_progress_create
     FROM pg_index i WHERE i.indexrelid = to_regclass(%s)"""
 
 
-class LargeTenant(NamedTuple):
-    """A tenant that needs an index, for the vectors of one embedder."""
-
-    user: str
-    embedder: int
-    dimension: int
-
-
-def lacking_index(connection: SqlConnection) -> list[LargeTenant]:
+def lacking_index(connection: SqlConnection) -> list[StoredEmbedder]:
     """Return large tenants without an index for the serving embedder."""
-    found = connection.execute(_LACKING, (EXACT_ROWS, INDEXED_DIMENSIONS))
-    return [LargeTenant(*row) for row in found]
+    rows = connection.execute(_LACKING, (EXACT_ROWS, INDEXED_DIMENSIONS))
+    return [StoredEmbedder(*row) for row in rows]
 
 
-def make_index(url: str, tenant: LargeTenant) -> bool:
+def make_index(url: str, tenant: StoredEmbedder) -> bool:
     """Create the index of one tenant while others read and write; it may take minutes.
 
     Return False if the login does not own the tables. The caller holds the lock.
@@ -383,7 +354,7 @@ def make_index(url: str, tenant: LargeTenant) -> bool:
 
     # A connection of its own: the statement cannot run in a transaction or under another role.
     with translated(), contextlib.closing(connect(url)) as raw:
-        asked = raw.execute(_ABOUT, (tenant.embedder, tenant.user)).fetchone()
+        asked = raw.execute(_ABOUT, (tenant.number, tenant.user)).fetchone()
         is_owner, vector_schema, name = asked or (False, "", "")
         if is_owner and not is_pooled(raw):
             # Behind a pooler this setting would reach the next client of the connection.
@@ -393,7 +364,7 @@ def make_index(url: str, tenant: LargeTenant) -> bool:
         statement = f"""CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {SCHEMA}.memory_vectors
             USING hnsw ((vector::{vector_schema}.halfvec({tenant.dimension:d}))
                 {vector_schema}.halfvec_ip_ops) WITH (ef_construction = {EF_CONSTRUCTION})
-            WHERE "user" = {sql.quote(tenant.user, raw)} AND embedder = {tenant.embedder:d}
+            WHERE "user" = {sql.quote(tenant.user, raw)} AND embedder = {tenant.number:d}
                 AND vector IS NOT NULL""".encode()
         try:
             raw.execute(statement)
@@ -416,7 +387,7 @@ def _exists(raw: RawConnection[Any], name: str) -> bool:
     return state is not None
 
 
-def make_index_locked(tenant: LargeTenant, connection: SqlConnection) -> None:
+def make_index_locked(tenant: StoredEmbedder, connection: SqlConnection) -> None:
     """Do the same for a login that does not own the tables; writers wait until it is done."""
     connection.execute("SET LOCAL statement_timeout = 0")
     connection.execute("SELECT index_vectors(?, ?, ?)", tuple(tenant))

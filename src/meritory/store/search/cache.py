@@ -5,11 +5,13 @@ The database stays the truth. Each cache reads the rows that changed since its l
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from meritory.domain.world import moment_text
 from meritory.rank.usage_history import WORD_SESSIONS, UsedSessions
 from meritory.store.contract.memories import IntArray, Trait
-from meritory.store.search.search import EPOCH_JULIAN_DAY, numbers
+from meritory.store.search.search import EPOCH_JULIAN_DAY
 from meritory.store.sql.mapper import SqlConnection, as_json, moment
 from meritory.text.terms import OPENING_CHARS, query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
@@ -33,7 +35,13 @@ _USES = """SELECT u.session, m.row, u.gain FROM uses u
     JOIN memories m ON m.user = ? AND m.id = u.memory_id
     WHERE u.session IN (SELECT value FROM json_each(?)) ORDER BY m.row"""
 
-Kind = TypeVar("Kind", bound=np.generic)
+# The columns of `UsedSessions` by name.
+_COLUMNS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("projects", "use_session", "use_memory", "word_session"), np.int64),
+    **dict.fromkeys(("times_days", "use_gain"), np.float64),
+    "contexts": np.float32,
+    "word": np.uint16,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +69,15 @@ class _Lesson:
         return self.vector if embedder is not None and embedder == self.embedder else b""
 
 
-class _Column(Generic[Kind]):
+class _Column:
     """An array that changes at its end only; views handed out before stay valid."""
 
-    def __init__(self, empty: NDArray[Kind]) -> None:
+    def __init__(self, empty: NDArray[Any]) -> None:
         self._array = empty
         self._count = 0
 
     @property
-    def values(self) -> NDArray[Kind]:
+    def values(self) -> NDArray[Any]:
         """Return the current values."""
         return self._array[: self._count]
 
@@ -89,49 +97,35 @@ class _Arrays:
 
     def __init__(self, embedder: str | None, width: int) -> None:
         self.embedder, self.width = embedder, width
-        self._times = _Column(np.empty(0, np.float64))
-        self._contexts = _Column(np.empty((0, width), np.float32))
-        self._projects = _Column(np.empty(0, np.int64))
-        self._use_session = _Column(np.empty(0, np.int64))
-        self._use_memory = _Column(np.empty(0, np.int64))
-        self._use_gain = _Column(np.empty(0, np.float64))
-        self._word_session = _Column(np.empty(0, np.int64))
-        self._word = _Column(np.empty(0, np.uint16))
+        self._columns = {
+            name: _Column(np.empty((0, width) if name == "contexts" else 0, kind))
+            for name, kind in _COLUMNS.items()
+        }
 
     def put(self, at: int, lessons: Sequence[_Lesson]) -> None:
         """Replace all sessions from position `at` on."""
-        positions = np.arange(at, at + len(lessons))
-        used_at = int(np.searchsorted(self._use_session.values, at))
-        self._times.put(at, [lesson.at_days for lesson in lessons])
+        positions, columns = np.arange(at, at + len(lessons)), self._columns
+        used_at = int(np.searchsorted(columns["use_session"].values, at))
+        said_at = int(np.searchsorted(columns["word_session"].values, at))
         # A session of another embedder gets a zero vector.
         missing = bytes(4 * self.width)
         blobs = [lesson.vector_of(self.embedder) for lesson in lessons]
         blob = b"".join(vector if len(vector) == len(missing) else missing for vector in blobs)
-        self._contexts.put(at, np.frombuffer(blob, np.float32).reshape(len(lessons), self.width))
-        self._projects.put(at, [lesson.project for lesson in lessons])
-        self._use_session.put(
-            used_at, np.repeat(positions, [len(lesson.rows) for lesson in lessons])
-        )
-        self._use_memory.put(used_at, np.concatenate([lesson.rows for lesson in lessons]))
-        self._use_gain.put(used_at, np.concatenate([lesson.gains for lesson in lessons]))
-        said_at = int(np.searchsorted(self._word_session.values, at))
-        self._word_session.put(
-            said_at, np.repeat(positions, [len(lesson.words) for lesson in lessons])
-        )
-        self._word.put(said_at, np.concatenate([lesson.words for lesson in lessons]))
+        contexts = np.frombuffer(blob, np.float32).reshape(len(lessons), self.width)
+        columns["times_days"].put(at, [lesson.at_days for lesson in lessons])
+        columns["contexts"].put(at, contexts)
+        columns["projects"].put(at, [lesson.project for lesson in lessons])
+        use_counts = [len(lesson.rows) for lesson in lessons]
+        columns["use_session"].put(used_at, np.repeat(positions, use_counts))
+        columns["use_memory"].put(used_at, np.concatenate([lesson.rows for lesson in lessons]))
+        columns["use_gain"].put(used_at, np.concatenate([lesson.gains for lesson in lessons]))
+        word_counts = [len(lesson.words) for lesson in lessons]
+        columns["word_session"].put(said_at, np.repeat(positions, word_counts))
+        columns["word"].put(said_at, np.concatenate([lesson.words for lesson in lessons]))
 
     def past(self) -> UsedSessions:
         """Return the history for ranking."""
-        return UsedSessions(
-            times_days=self._times.values,
-            contexts=self._contexts.values,
-            projects=self._projects.values,
-            use_session=self._use_session.values,
-            use_memory=self._use_memory.values,
-            use_gain=self._use_gain.values,
-            word_session=self._word_session.values,
-            word=self._word.values,
-        )
+        return UsedSessions(**{name: column.values for name, column in self._columns.items()})
 
 
 class UsageHistory:
@@ -232,27 +226,48 @@ _COUNTED = """SELECT row, access_count, usefulness FROM memory_stats
     WHERE row IN (SELECT value FROM json_each(?)) AND scope IN (SELECT value FROM json_each(?))"""
 # More than any session reads, and still only a few megabytes.
 TRAITS_LIMIT = 20_000
+USERS_KEPT = 64
 
 
 class Traits:
     """The traits of one user's memories.
 
-    The lasting fields are cached until the memory changes; the counters are always read. Not safe
-    for several threads at once.
+    The lasting fields are cached until the memory changes; the counters are always read.
     """
 
     def __init__(self, user: str) -> None:
         self._user = user
+        self._lock = threading.Lock()
         self._change = 0
         # By row: the end of its validity, and the first fields of its trait.
         self._lasting: dict[int, tuple[str | None, tuple[Any, ...]]] = {}
 
-    def of(
-        self, connection: SqlConnection, rows: IntArray, scopes: Sequence[int], now: datetime
+    def read(
+        self,
+        connection: SqlConnection,
+        rows: IntArray,
+        scopes: Sequence[int],
+        now: datetime,
+        change: int,
     ) -> dict[int, Trait]:
-        """Return the traits of the live, trusted and valid memories of these rows."""
+        """Return the traits of the live, trusted and valid memories of these rows.
+
+        `change` is the number of the last change that the connection sees.
+        """
         wanted, now_text = rows.tolist(), moment_text(now)
-        change = self._last_change(connection)
+        with self._lock:
+            self._catch_up(connection, wanted, change)
+            lasting = {row: self._lasting[row] for row in wanted if row in self._lasting}
+        traits = {}
+        for row, access_count, usefulness in connection.execute(
+            _COUNTED, (as_json(wanted), as_json(scopes))
+        ):
+            until, fields = lasting.get(row, ("", ()))
+            if until is None or until > now_text:
+                traits[row] = Trait._make((*fields, access_count, usefulness))
+        return traits
+
+    def _catch_up(self, connection: SqlConnection, wanted: Sequence[int], change: int) -> None:
         if len(self._lasting) > TRAITS_LIMIT:
             self._lasting.clear()
         if self._lasting and change != self._change:
@@ -269,14 +284,20 @@ class Traits:
                 _LASTING, {**values, "opening": OPENING_CHARS}
             ):
                 self._lasting[row] = (until, tuple(lasting))
-        traits = {}
-        for row, access_count, usefulness in connection.execute(
-            _COUNTED, (as_json(wanted), as_json(scopes))
-        ):
-            until, fields = self._lasting.get(row, ("", ()))
-            if until is None or until > now_text:
-                traits[row] = Trait._make((*fields, access_count, usefulness))
-        return traits
 
-    def _last_change(self, connection: SqlConnection) -> int:
-        return numbers(connection)["change"]
+
+class TraitsCache:
+    """The traits of recent users; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._traits: OrderedDict[str, Traits] = OrderedDict()
+
+    def of(self, user: str) -> Traits:
+        """Return the traits of one user."""
+        with self._lock:
+            traits = self._traits.setdefault(user, Traits(user))
+            self._traits.move_to_end(user)
+            if len(self._traits) > USERS_KEPT:
+                self._traits.popitem(last=False)
+        return traits

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.rank.hybrid import centred_cosine, provenance_codes, store_mean
+from meritory.store.contract.memories import BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 _NONE = -1
 
 
@@ -104,6 +102,14 @@ _TAKEN = (
 )
 
 
+# The types of the columns that are not int64.
+_DTYPES: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("confidence", "mean_dot"), np.float32),
+    **dict.fromkeys(("standing", "until_day"), np.float64),
+    **dict.fromkeys(("alive", "embedded", "trusted"), np.bool_),
+}
+
+
 class IndexEntry(NamedTuple):
     """The columns of one memory; an empty vector means there is none."""
 
@@ -118,7 +124,7 @@ class IndexEntry(NamedTuple):
     vector: bytes
     # Importance and age in one number whose order never changes.
     standing: float = 0.0
-    is_trusted: bool = True
+    trusted: bool = True
     # The Julian day on which its validity ends.
     until_day: float = float("inf")
 
@@ -143,21 +149,14 @@ class IndexBatch:
     @classmethod
     def of(cls, entries: Sequence[IndexEntry]) -> IndexBatch:
         """Return the columns of single entries."""
-        row, scope, keys, turn, length, provenance, confidence, demotion, _, *rest = zip(
-            *entries, strict=True
-        )
+        columns = zip(*entries, strict=True)
+        by_name: dict[str, Any] = dict(zip(IndexEntry._fields, columns, strict=True))
+        by_name["provenance"] = provenance_codes(by_name["provenance"])
+        turns = [_NONE if turn is None else turn for turn in by_name["turn"]]
         return cls(
-            row=np.array(row, np.int64),
-            scope=np.array(scope, np.int64),
-            session_key=keys,
-            turn=np.array([_NONE if number is None else number for number in turn], np.int64),
-            length_chars=np.array(length, np.int64),
-            provenance=provenance_codes(provenance),
-            demotion=np.array(demotion, np.int64),
-            confidence=np.array(confidence, np.float32),
-            standing=np.array(rest[0], np.float64),
-            trusted=np.array(rest[1], np.bool_),
-            until_day=np.array(rest[2], np.float64),
+            session_key=by_name["session_key"],
+            turn=np.array(turns, np.int64),
+            **{name: np.array(by_name[name], _DTYPES.get(name, np.int64)) for name in _TAKEN},
         )
 
 
@@ -195,12 +194,7 @@ class _Columns:
 
     @classmethod
     def with_room(cls, room: int) -> _Columns:
-        dtypes: dict[str, type[np.generic]] = {
-            **dict.fromkeys(("confidence", "mean_dot"), np.float32),
-            **dict.fromkeys(("standing", "until_day"), np.float64),
-            **dict.fromkeys(("alive", "embedded", "trusted"), np.bool_),
-        }
-        return cls(**{name: np.zeros(room, dtypes.get(name, np.int64)) for name in cls.__slots__})
+        return cls(**{name: np.zeros(room, _DTYPES.get(name, np.int64)) for name in cls.__slots__})
 
     def grown(self, room: int, count: int) -> _Columns:
         """Return a larger copy; readers of the old one are not disturbed."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 from functools import cached_property
+from itertools import combinations
 from typing import Any, TypeVar
 
 from meritory.domain.memory import Entity, EveryScope, Scope
@@ -17,7 +19,7 @@ from meritory.domain.session import (
     SessionSummary,
 )
 from meritory.domain.world import moment_text
-from meritory.store.sql.mapper import SqlEngine, SqlReader, as_json, moment
+from meritory.store.sql.mapper import SqlEngine, SqlReader, as_json, chosen_filters, moment
 from meritory.store.sql.memories import LIVE, visible_scopes
 from meritory.store.sql.sessions import SESSIONS, no_session
 
@@ -60,7 +62,7 @@ _SUMMARIES = f"""SELECT {SESSIONS.selected("found")}, outcome, margin, excluded_
         coalesce(c.reason, r.excluded) AS excluded_because
     FROM sessions s {_JUDGED} WHERE s.user = :user"""  # noqa: S608 - ours
 _LATEST_FIRST = ") AS found ORDER BY started_at DESC, session DESC LIMIT :limit"
-_CONDITIONS = {
+_FILTERS = {
     "project": "s.project = :project",
     "outcome": f"{_OUTCOME} = :outcome",
     "since": "s.started_at >= :since",
@@ -83,6 +85,13 @@ _ROWS_OF_NODE = f"""SELECT DISTINCT a.row FROM aspects p JOIN attributes a ON a.
     JOIN memories m ON m.row = a.row AND {LIVE}
     WHERE p.entity = ? AND m.scope IN (SELECT value FROM json_each(?))
     ORDER BY a.row DESC LIMIT ?"""  # noqa: S608 - ours
+# One scan counts every combination; the sums are over a few hundred rows.
+_FACETS = """SELECT CASE WHEN m.deleted_at IS NOT NULL THEN 'forgotten'
+        WHEN m.superseded_by IS NOT NULL THEN 'superseded' ELSE 'live' END,
+        m.kind, m.provenance, m.trust, coalesce(c.project, ''), m.pinned, count(*)
+    FROM memories m JOIN scopes c ON c.scope = m.scope
+    WHERE m.user = :user AND m.scope IN (SELECT value FROM json_each(:scopes))
+    GROUP BY 1, 2, 3, 4, 5, 6"""
 ROWS_PER_NODE = 1_000
 CACHE_LIMIT = 32
 _OUTCOMES_SINCE = f"""SELECT {_OUTCOME} AS outcome, count(*) FROM sessions s {_JUDGED}
@@ -128,30 +137,25 @@ class SqlDashboardReads(SqlReader):
 
     def facets(self, scope: Scope) -> dict[str, dict[str, int]]:
         """Return counts of visible memories by state, and of the live ones by other fields."""
-        return self._while_unchanged(("facets", scope), lambda: self._facets(scope))
 
-    def _facets(self, scope: Scope) -> dict[str, dict[str, int]]:
-        with self._reading(scope.user) as connection:
-            # One scan counts every combination; the sums below are over a few hundred rows.
-            rows = connection.execute(
-                """SELECT CASE WHEN m.deleted_at IS NOT NULL THEN 'forgotten'
-                        WHEN m.superseded_by IS NOT NULL THEN 'superseded' ELSE 'live' END,
-                    m.kind, m.provenance, m.trust, coalesce(c.project, ''), m.pinned, count(*)
-                FROM memories m JOIN scopes c ON c.scope = m.scope
-                WHERE m.user = :user AND m.scope IN (SELECT value FROM json_each(:scopes))
-                GROUP BY 1, 2, 3, 4, 5, 6""",
-                {"user": scope.user, "scopes": as_json(visible_scopes(connection, scope))},
-            ).fetchall()
-        names = ("kind", "provenance", "trust", "project", "pinned")
-        facets: dict[str, dict[str, int]] = {"state": {}, **{name: {} for name in names}}
-        for state, *values, pinned, count in rows:
-            facets["state"][state] = facets["state"].get(state, 0) + count
-            # Superseded and forgotten memories count by state only.
-            if state == "live":
-                values.append("yes" if pinned else "no")
-                for name, value in zip(names, values, strict=True):
-                    facets[name][value] = facets[name].get(value, 0) + count
-        return {name: dict(sorted(counts.items())) for name, counts in facets.items()}
+        def count() -> dict[str, dict[str, int]]:
+            with self._reading(scope.user) as connection:
+                scopes = as_json(visible_scopes(connection, scope))
+                rows = connection.execute(
+                    _FACETS, {"user": scope.user, "scopes": scopes}
+                ).fetchall()
+            names = ("kind", "provenance", "trust", "project", "pinned")
+            facets = {name: Counter[str]() for name in ("state", *names)}
+            for state, *values, pinned, number in rows:
+                facets["state"][state] += number
+                # Superseded and forgotten memories count by state only.
+                if state == "live":
+                    values.append("yes" if pinned else "no")
+                    for name, value in zip(names, values, strict=True):
+                        facets[name][value] += number
+            return {name: dict(sorted(counts.items())) for name, counts in facets.items()}
+
+        return self._while_unchanged(("facets", scope), count)
 
     def entities(self, scope: Scope, limit: int) -> list[Entity]:
         """Return the entities with the most live memories that the scope may see."""
@@ -194,15 +198,8 @@ class SqlDashboardReads(SqlReader):
 
     def session_page(self, user: str, query: SessionQuery) -> list[SessionSummary]:
         """Return a page of sessions with their outcomes, latest first."""
-        values: dict[str, Any] = {
-            "project": query.project,
-            "outcome": query.outcome,
-            "since": None if query.since is None else moment_text(query.since),
-            "until": None if query.until is None else moment_text(query.until),
-            "before": query.before,
-        }
-        wanted = [_CONDITIONS[name] for name, value in values.items() if value is not None]
-        return self._summaries(wanted, {**values, "user": user, "limit": query.limit})
+        conditions, values = chosen_filters(query, _FILTERS)
+        return self._summaries(conditions, {**values, "user": user, "limit": query.limit})
 
     def session_summary(self, user: str, key: str) -> SessionSummary:
         """Return one session with its outcome; raise NotFound otherwise."""
@@ -231,9 +228,8 @@ class SqlDashboardReads(SqlReader):
     def _graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
         with self._reading(scope.user) as connection:
             scopes = as_json(visible_scopes(connection, scope))
-            nodes = connection.execute(
-                _TOP_ENTITIES, {"user": scope.user, "scopes": scopes, "limit": node_limit}
-            ).fetchall()
+            values = {"user": scope.user, "scopes": scopes, "limit": node_limit}
+            nodes = connection.execute(_TOP_ENTITIES, values).fetchall()
             about = [
                 {row for (row,) in connection.execute(_ROWS_OF_NODE, (key, scopes, ROWS_PER_NODE))}
                 for key, *_ in nodes
@@ -247,8 +243,7 @@ class SqlDashboardReads(SqlReader):
             ).fetchall()
         edges = [
             (first, second, shared)
-            for first in range(len(nodes))
-            for second in range(first + 1, len(nodes))
+            for first, second in combinations(range(len(nodes)), 2)
             if (shared := len(about[first] & about[second]))
         ]
         edges.sort(key=lambda edge: (-edge[2], edge))

@@ -21,9 +21,16 @@ from meritory.domain.feedback import (
     Testimony,
 )
 from meritory.domain.memory import Scope
-from meritory.domain.world import moment_text
 from meritory.rank.feedback import RiskTally
-from meritory.store.sql.mapper import FLAG, RecordTable, SqlConnection, SqlReader, as_json, moment
+from meritory.store.sql.mapper import (
+    FLAG,
+    RecordTable,
+    SqlConnection,
+    SqlReader,
+    as_json,
+    moment,
+    stored,
+)
 from meritory.store.sql.memories import LIVE, MemoryRows
 
 # Older testimony has faded.
@@ -200,11 +207,7 @@ class SqlFeedbackReads(SqlReader):
             user,
             f"""SELECT {_SIDES} FROM (SELECT polarity FROM feedback_events
                 WHERE user = :user AND {_SINCE} ORDER BY at DESC LIMIT :limit) AS latest""",  # noqa: S608
-            {
-                "user": user,
-                "since": None if since is None else moment_text(since),
-                "limit": EVERYTHING if limit is None else limit,
-            },
+            {"user": user, "since": stored(since), "limit": EVERYTHING if limit is None else limit},
         )
         return positive or 0, negative or 0
 
@@ -221,7 +224,7 @@ class SqlFeedbackReads(SqlReader):
                     ("domain", "domain", ""),
                 )
             ),
-            {"user": user, "since": None if since is None else moment_text(since)},
+            {"user": user, "since": stored(since)},
         )
         return [RiskTally(*row) for row in rows]
 

@@ -30,7 +30,6 @@ from meritory.store.sql.mapper import (
     ColumnCodec,
     RecordTable,
     SqlConnection,
-    SqlEngine,
     SqlReader,
     as_json,
     moment,
@@ -236,8 +235,6 @@ class SqlJobWrites(SqlReader):
 class SqlJobReads(SqlReader):
     """Jobs of one user or of all."""
 
-    _engine: SqlEngine
-
     def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
         """Return jobs of a user or of all, in one state or in any, newest first."""
         conditions = [
@@ -245,8 +242,7 @@ class SqlJobReads(SqlReader):
             *([] if user is None else ["user = :user"]),
             *([] if state is None else ["state = :state"]),
         ]
-        engine = self._engine
-        with engine.read_across() if user is None else engine.read(user) as connection:
+        with self._reading(user) as connection:
             return _find(
                 connection,
                 f"{' AND '.join(conditions)} ORDER BY job DESC LIMIT :limit",
@@ -260,21 +256,15 @@ class SqlJobReads(SqlReader):
 
     def job_counts(self, user: str | None = None) -> dict[JobState, int]:
         """Return how many jobs of a user, or of all, are in each state."""
-        if user is None:
-            with self._engine.read_across() as connection:
-                counts = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
-        else:
-            statement = "SELECT state, count(*) FROM jobs WHERE user = ? GROUP BY state"
-            counts = dict(self._all(user, statement, (user,)))
+        where, values = ("", ()) if user is None else (" WHERE user = ?", (user,))
+        statement = f"SELECT state, count(*) FROM jobs{where} GROUP BY state"  # noqa: S608
+        counts = dict(self._all(user, statement, values))
         return {state: counts.get(state, 0) for state in JOB_STATES}
 
     def oldest_due(self, now: datetime) -> datetime | None:
         """Return the due time of the job that has waited longest; None without one."""
-        with self._engine.read_across() as connection:
-            (at,) = connection.execute(
-                f"SELECT min(due_at) FROM jobs WHERE ({_DUE}) OR ({_ABANDONED})",  # noqa: S608
-                _limits(now),
-            ).fetchone()
+        statement = f"SELECT min(due_at) FROM jobs WHERE ({_DUE}) OR ({_ABANDONED})"  # noqa: S608
+        ((at,),) = self._all(None, statement, _limits(now))
         return None if at is None else min(_moment(at), now)
 
     def next_job_at(self, now: datetime, kinds: Collection[str]) -> datetime | None:
@@ -282,8 +272,7 @@ class SqlJobReads(SqlReader):
 
         A running job can be taken when its lease ends.
         """
-        with self._engine.read_across() as connection:
-            (at,) = connection.execute(_NEXT, {**_limits(now), "kinds": as_json(kinds)}).fetchone()
+        ((at,),) = self._all(None, _NEXT, {**_limits(now), "kinds": as_json(kinds)})
         return None if at is None else max(_moment(at), now)
 
 

@@ -279,7 +279,7 @@ class SqlReader(ABC):
             row: tuple[Any, ...] | None = connection.execute(statement, values).fetchone()
             return row
 
-    def _all(self, user: str, statement: str, values: Any) -> list[tuple[Any, ...]]:
+    def _all(self, user: str | None, statement: str, values: Any) -> list[tuple[Any, ...]]:
         with self._reading(user) as connection:
             return connection.execute(statement, values).fetchall()
 
@@ -315,6 +315,17 @@ class SqlReader(ABC):
                 f"{prefix[:40]!r} is the start of several ids", hint="give more of its characters"
             )
         return rows[0]
+
+
+def stored(value: Any) -> Any:
+    """Return a value as a column has it: a moment as text, others unchanged."""
+    return moment_text(value) if isinstance(value, datetime) else value
+
+
+def chosen_filters(query: object, filters: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the filters of the fields of a query that are not None, and the values of all."""
+    values = {name: stored(getattr(query, name)) for name in filters}
+    return [filters[name] for name, value in values.items() if value is not None], values
 
 
 def as_json(values: Iterable[Any]) -> str:

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,20 @@ from meritory.domain.memory import (
 from meritory.domain.world import moment_text
 from meritory.store.contract.memories import Attribute, IntArray, Near, NeighbourProbe
 from meritory.store.search.index import Nearest
-from meritory.store.sql.mapper import CODECS, FLOAT, RecordTable, SqlConnection, SqlReader, as_json
+from meritory.store.sql.mapper import (
+    CODECS,
+    FLOAT,
+    RecordTable,
+    SqlConnection,
+    SqlReader,
+    as_json,
+    chosen_filters,
+)
 
 LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
 _PAGE_ROWS = 500
+# The most problems of one kind that a check returns.
+DAMAGE_LIMIT = 20
 _COUNTERS = ("access_count", "last_accessed", "usefulness")
 _FLOATS = [name for name, kind in MemoryRecord.__annotations__.items() if kind == "float"]
 # The fields that the hash of a row covers, in their order. Counters and the embedder are not.
@@ -374,13 +385,13 @@ class SqlMemoryReads(SqlMemoryQueries):
             conditions.append(_STATES[listing.state])
         elif not listing.include_gone:
             conditions.append(LIVE)
-        filters = {name: getattr(listing, name) for name in _FILTERS}
-        conditions += [_FILTERS[name] for name, value in filters.items() if value is not None]
+        filters, values = chosen_filters(listing, _FILTERS)
+        conditions += filters
         with self._reading(listing.scope.user) as connection:
             scopes = as_json(visible_scopes(connection, listing.scope))
             return MemoryRows(connection, self.damaged).page(
                 f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit OFFSET :offset",
-                {"user": listing.scope.user, "scopes": scopes, **filters},
+                {"user": listing.scope.user, "scopes": scopes, **values},
                 listing.limit,
             )
 
@@ -521,21 +532,23 @@ def _parameters(
     }
 
 
-def damaged_memories(connection: SqlConnection, user: str | None = None) -> Iterator[str]:
-    """Yield the problems of memories, of one user or of all."""
-    where, values = ("", ()) if user is None else (" WHERE m.user = ?", (user,))
-    for row in connection.execute(SELECT_RECORD + where, values):
-        try:
-            decode_memory(row)
-        except Corrupt as error:
-            yield error.message
+def check_memories(connection: SqlConnection, user: str | None = None) -> list[str]:
+    """Return the problems of memories and their history, of one user or of all."""
+    values = () if user is None else (user,)
 
+    def problems(select: str, owner: str, decode: Callable[[Any], object]) -> Iterator[str]:
+        for row in connection.execute(f"{select} WHERE {owner} = ?" if values else select, values):
+            try:
+                decode(row)
+            except Corrupt as error:
+                yield error.message
 
-def damaged_history(connection: SqlConnection, user: str | None = None) -> Iterator[str]:
-    """Yield the problems of history entries, of one user or of all."""
-    where, values = ("", ()) if user is None else (" WHERE user = ?", (user,))
-    for row in connection.execute(HISTORY.select + where, values):
-        try:
-            HISTORY.fields(row)
-        except Corrupt as error:
-            yield error.message
+    damage = list(islice(problems(SELECT_RECORD, "m.user", decode_memory), DAMAGE_LIMIT))
+    damage += islice(problems(HISTORY.select, "user", HISTORY.fields), DAMAGE_LIMIT)
+    of_user = "WHERE m.user = ?" if values else ""
+    (lacking,) = connection.execute(
+        f"""SELECT count(*) - count(t.row) FROM memories m
+            LEFT JOIN memory_stats t ON t.row = m.row {of_user}""",  # noqa: S608
+        values,
+    ).fetchone()
+    return [*damage, f"{lacking} memories lack their counters"] if lacking else damage

@@ -6,7 +6,6 @@ import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from meritory.store.sql.mapper import (
     SqlConnection,
     SqlReader,
     as_json,
+    chosen_filters,
     moment,
 )
 
@@ -64,6 +64,12 @@ _TAUGHT_CANDIDATES = """SELECT memory_id, features, label, json_extract(label_pa
     FROM session_memories
     WHERE session = ? AND source <> 'fts_only' AND baseline_rank IS NOT NULL
         AND feature_version = ? ORDER BY baseline_rank, memory_id"""
+_FILTERS = {
+    "ema_updated": "c.ema_updated = :ema_updated",
+    "min_margin": "abs(c.margin) >= :min_margin",
+    "since": "c.at >= :since",
+    "until": "c.at <= :until",
+}
 _WINNERS = {
     "predictor": "c.predictor_won > 0.5",
     "baseline": "c.predictor_won < 0.5",
@@ -71,19 +77,8 @@ _WINNERS = {
 }
 
 
-def stored_vectors(
-    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
-) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of memories by id; leave out those without one."""
-    rows = connection.execute(
-        """SELECT m.id, v.vector FROM memories m
-            JOIN memory_vectors v ON v.row = m.row
-            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
-                AND length(v.vector) = 4 * e.dimension
-            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
-        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
-    )
-    return {memory_id: np.frombuffer(vector, np.float32) for memory_id, vector in rows}
+def _decode_vector(sent: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(sent, np.float32)
 
 
 class SqlPredictorReads(SqlReader):
@@ -91,22 +86,13 @@ class SqlPredictorReads(SqlReader):
 
     def comparisons(self, user: str, query: ComparisonQuery) -> list[Comparison]:
         """Return the comparisons that match, latest first."""
-        wanted = [_WINNERS[query.winner]] if query.winner else []
-        names: dict[str, Any] = {"user": user, "limit": query.limit, "offset": query.offset}
-        for value, name, condition in (
-            (query.ema_updated, "ema", "c.ema_updated = :ema"),
-            (query.min_margin, "margin", "abs(c.margin) >= :margin"),
-            (query.since, "since", "c.at >= :since"),
-            (query.until, "until", "c.at <= :until"),
-        ):
-            if value is not None:
-                wanted.append(condition)
-                names[name] = moment_text(value) if isinstance(value, datetime) else value
+        conditions, values = chosen_filters(query, _FILTERS)
+        conditions += [_WINNERS[query.winner]] if query.winner else []
         rows = self._all(
             user,
-            " AND ".join([_SELECT_COMPARISON, *wanted])
+            " AND ".join([_SELECT_COMPARISON, *conditions])
             + " ORDER BY c.at DESC, c.comparison DESC LIMIT :limit OFFSET :offset",
-            names,
+            {**values, "user": user, "limit": query.limit, "offset": query.offset},
         )
         return [_COMPARISONS.decode(row[:-1], session_key=row[-1]) for row in rows]
 
@@ -188,8 +174,41 @@ class SqlPredictorReads(SqlReader):
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
         """Return the latest judged sessions that count, oldest first."""
+        names = {"user": user, "version": feature_version, "limit": limit}
+        taught = []
         with self._reading(user) as connection:
-            return _taught_sessions(connection, user, feature_version, limit)
+            for session, key, started_at, project, context, embedder, vector, is_canary in reversed(
+                connection.execute(_TAUGHT_SESSIONS, names).fetchall()
+            ):
+                served = connection.execute(
+                    _TAUGHT_CANDIDATES, (session, feature_version)
+                ).fetchall()
+                # A session whose candidates were all erased teaches nothing.
+                if not served:
+                    continue
+                ids, packed, labels, rules, injected, baseline, predictor = zip(
+                    *served, strict=True
+                )
+                taught.append(
+                    TaughtSession(
+                        key=key,
+                        started_at=moment(started_at),
+                        project=project,
+                        context=context,
+                        embedder=embedder,
+                        context_vector=None if vector is None else _decode_vector(vector),
+                        memory_ids=ids,
+                        features=np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1),
+                        # None becomes NaN.
+                        labels=np.array(labels, np.float64),
+                        rules=tuple(rule or "" for rule in rules),
+                        was_injected=np.array(injected, np.bool_),
+                        baseline_ranks=np.array(baseline, np.int64),
+                        predictor_ranks=np.array(predictor, np.int64),
+                        is_canary=bool(is_canary),
+                    )
+                )
+        return taught
 
     def calibration(self, user: str, limit: int) -> list[Rated]:
         """Return the calibration sample with the ratings of people, latest first."""
@@ -275,14 +294,22 @@ class TaughtReader(SqlPredictorReads):
     # None if the models are files next to the store.
     models: ModelRows | None = None
     # PostgreSQL sends vectors in another form.
-    _stored_vectors = staticmethod(stored_vectors)
+    _decode_vector = staticmethod(_decode_vector)
 
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of memories in any state, by id; leave out those without one."""
-        with self._reading(user) as connection:
-            return self._stored_vectors(connection, user, embedder, memory_ids)
+        rows = self._all(
+            user,
+            """SELECT m.id, v.vector FROM memories m
+                JOIN memory_vectors v ON v.row = m.row
+                JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
+                    AND length(v.vector) = 4 * e.dimension
+                WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
+            {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+        )
+        return {memory_id: self._decode_vector(vector) for memory_id, vector in rows}
 
     def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return the texts of memories by id; leave out those that are gone."""
@@ -297,38 +324,3 @@ class TaughtReader(SqlPredictorReads):
     @abstractmethod
     def close(self) -> None:
         """Finish running work and release the files; safe to call twice."""
-
-
-def _taught_sessions(
-    connection: SqlConnection, user: str, feature_version: int, limit: int
-) -> list[TaughtSession]:
-    names = {"user": user, "version": feature_version, "limit": limit}
-    taught = []
-    for session, key, started_at, project, context, embedder, vector, is_canary in reversed(
-        connection.execute(_TAUGHT_SESSIONS, names).fetchall()
-    ):
-        served = connection.execute(_TAUGHT_CANDIDATES, (session, feature_version)).fetchall()
-        # A session whose candidates were all erased teaches nothing.
-        if not served:
-            continue
-        ids, packed, labels, rules, injected, baseline, predictor = zip(*served, strict=True)
-        taught.append(
-            TaughtSession(
-                key=key,
-                started_at=moment(started_at),
-                project=project,
-                context=context,
-                embedder=embedder,
-                context_vector=None if vector is None else np.frombuffer(vector, np.float32),
-                memory_ids=ids,
-                features=np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1),
-                # None becomes NaN.
-                labels=np.array(labels, np.float64),
-                rules=tuple(rule or "" for rule in rules),
-                was_injected=np.array(injected, np.bool_),
-                baseline_ranks=np.array(baseline, np.int64),
-                predictor_ranks=np.array(predictor, np.int64),
-                is_canary=bool(is_canary),
-            )
-        )
-    return taught

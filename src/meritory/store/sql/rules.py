@@ -19,7 +19,14 @@ from meritory.domain.rule import (
     State,
 )
 from meritory.domain.world import moment_text
-from meritory.store.sql.mapper import ColumnCodec, RecordTable, SqlConnection, SqlReader, as_json
+from meritory.store.sql.mapper import (
+    ColumnCodec,
+    RecordTable,
+    SqlConnection,
+    SqlReader,
+    as_json,
+    chosen_filters,
+)
 
 # Of all users together, about 0.4 kB each: 20 MB at most.
 ACTION_LIMIT = 50_000
@@ -61,7 +68,7 @@ _EVENTS = RecordTable(
         "before": ColumnCodec(lambda rule: json.dumps(_RULES.values(rule)), _decode_before),
     },
 )
-_QUERY = {
+_FILTERS = {
     "session_key": "session_key = :session_key",
     "tool": "tool = :tool",
     "head": "instr('\n' || heads || '\n', '\n' || :head || '\n') > 0",
@@ -76,12 +83,7 @@ class SqlRuleReads(SqlReader):
 
     def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
         """Return recorded actions, latest first."""
-        given = {name: getattr(query, name) for name in _QUERY}
-        values: dict[str, Any] = {
-            name: moment_text(value) if isinstance(value, datetime) else value
-            for name, value in given.items()
-        }
-        conditions = [_QUERY[name] for name, value in given.items() if value is not None]
+        conditions, values = chosen_filters(query, _FILTERS)
         return self._records(
             ACTIONS,
             user,

@@ -7,6 +7,7 @@ Embedders and small values of a user are here: tokens, consent, counters, the pr
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -14,15 +15,25 @@ from functools import cached_property
 
 from meritory.domain.access import AccessToken, Consent
 from meritory.domain.errors import Corrupt, InputError
-from meritory.domain.memory import EmbedderInfo, EmbeddingState, Scope
+from meritory.domain.memory import EmbedderInfo, EmbeddingState, MemoryRecord, Scope
 from meritory.domain.world import moment_text
-from meritory.store.contract.memories import NeighbourProbe
+from meritory.store.contract.memories import (
+    Gathered,
+    Gathering,
+    IntArray,
+    NeighbourProbe,
+    Search,
+    SearchPool,
+    Trait,
+)
+from meritory.store.search import search as searches
+from meritory.store.search.cache import TraitsCache
 from meritory.store.search.index import Nearest
 from meritory.store.sql.dashboard import SqlDashboardReads
 from meritory.store.sql.feedback import SqlFeedbackReads, SqlFeedbackWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
-from meritory.store.sql.memories import SqlMemoryReads
+from meritory.store.sql.memories import SqlMemoryReads, visible_scopes
 from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
@@ -113,10 +124,13 @@ class SqlStore(
     """The reads that SQLite and PostgreSQL share."""
 
     _engine: SqlEngine
+    # Selects memories without a vector of `:embedder`, from behind the row `:last` of `:user` on.
+    _LACKING: str
 
     def __init__(self) -> None:
         super().__init__()
         self.damaged = set()
+        self._traits = TraitsCache()
 
     def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
         return self._engine.read_across() if user is None else self._engine.read(user)
@@ -127,9 +141,8 @@ class SqlStore(
 
     def users(self) -> list[str]:
         """Return every user with a memory."""
-        with self._engine.read_across() as connection:
-            rows = connection.execute("SELECT DISTINCT user FROM memories ORDER BY user")
-            return [user for (user,) in rows]
+        rows = self._all(None, "SELECT DISTINCT user FROM memories ORDER BY user", ())
+        return [user for (user,) in rows]
 
     def counters(self, user: str) -> dict[str, int]:
         """Return all named counters of a user."""
@@ -142,7 +155,64 @@ class SqlStore(
         )
         return int(row[0]) if row else 0
 
+    # -- search ---------------------------------------------------------------------------
+
+    def search(self, search: Search) -> SearchPool:
+        """Run both legs of a search over all memories that the scope may see."""
+        with self._reading(search.scope.user) as connection:
+            return searches.run(self._ground(connection, search, by_rest=True), search)
+
+    def gather(self, gathering: Gathering) -> Gathered:
+        """Return the candidates of a session from all memories that the scope may see."""
+        with self._reading(gathering.search.scope.user) as connection:
+            ground = self._ground(connection, gathering.search, by_rest=False)
+            return searches.gather(ground, gathering)
+
+    @abstractmethod
+    def _ground(
+        self, connection: SqlConnection, search: Search, *, by_rest: bool
+    ) -> searches.Ground:
+        """Return the inputs of a search, which ranks by centred (`by_rest`) or raw cosines."""
+
+    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
+        """Return the traits of the live, trusted and valid memories of these rows."""
+        with self._reading(scope.user) as connection:
+            scopes = visible_scopes(connection, scope)
+            change = self._last_change(connection, scope.user)
+            return self._traits.of(scope.user).read(connection, rows, scopes, now, change)
+
+    def _last_change(self, connection: SqlConnection, user: str) -> int:
+        return searches.numbers(connection)["change"]
+
     # -- embedders ------------------------------------------------------------------------
+
+    def serve_embedder(self, embedder: str) -> bool:
+        """Let an embedder serve if its vectors are complete, and drop all other vectors."""
+
+        def serve(connection: SqlConnection) -> bool:
+            ready = connection.execute(
+                f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({self._LACKING})",  # noqa: S608
+                {"embedder": embedder, "user": None, "last": 0},
+            ).fetchone()
+            if ready is None:
+                return False
+            _set_serving(connection, embedder)
+            connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
+            return True
+
+        if is_serving := self._engine.write_across(serve):
+            self._drop_indexes(embedder)
+        return is_serving
+
+    def _position(self, after: MemoryRecord | None) -> tuple[str | None, int]:
+        """Return user and row of a memory, those before the first one if it is gone."""
+        by_id = "SELECT user, row FROM memories WHERE user = ? AND id = ?"
+        row = self._one(after.user, by_id, (after.user, after.id)) if after else None
+        return (None, 0) if row is None else (row[0], row[1])
+
+    @abstractmethod
+    def _drop_indexes(self, embedder: str) -> None:
+        """Drop the in-memory indexes that have vectors of other embedders."""
 
     def register_embedder(self, embedder: EmbedderInfo) -> None:
         """Add an embedder; in a store without memories it also becomes the serving one."""
@@ -234,11 +304,10 @@ def _register(connection: SqlConnection, embedder: EmbedderInfo) -> None:
         )
     (memory_count,) = connection.execute("SELECT count(*) FROM memories").fetchone()
     if memory_count == 0 or _serving(connection) is None:
-        set_serving(connection, embedder.name)
+        _set_serving(connection, embedder.name)
 
 
-def set_serving(connection: SqlConnection, name: str) -> None:
-    """Let a registered embedder answer searches."""
+def _set_serving(connection: SqlConnection, name: str) -> None:
     connection.execute(
         """INSERT INTO meta SELECT 'serving', CAST(embedder AS TEXT) FROM embedders WHERE name = ?
             ON CONFLICT (key) DO UPDATE SET value = excluded.value""",

@@ -17,7 +17,7 @@ import numpy as np
 
 from meritory.domain.errors import Busy, Corrupt, InputError, NotFound, SchemaTooNew
 from meritory.store.search.index import are_unit
-from meritory.store.sql.memories import damaged_history, damaged_memories
+from meritory.store.sql.memories import DAMAGE_LIMIT, check_memories
 from meritory.store.sqlite.engine import (
     BUSY_TIMEOUT_MS,
     connect,
@@ -28,7 +28,6 @@ from meritory.store.sqlite.engine import (
 )
 from meritory.store.sqlite.schema import MIGRATIONS
 
-_DAMAGE_LIMIT = 20
 _SHADOW_TABLES = frozenset(f"memories_fts_{part}" for part in ("data", "idx", "docsize", "config"))
 
 
@@ -56,22 +55,13 @@ def snapshot(source: Path, target: Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
 
 
-def hold(path: Path) -> IO[bytes]:
-    """Share the lock file of a store; a restore is refused while it is held."""
-    return _lock(path, fcntl.LOCK_SH)
-
-
-def hold_alone(path: Path) -> IO[bytes]:
-    """Lock the lock file of a store; refused while any process has the store open."""
-    return _lock(path, fcntl.LOCK_EX)
-
-
-def _lock(path: Path, kind: int) -> IO[bytes]:
+def hold(path: Path, *, alone: bool = False) -> IO[bytes]:
+    """Lock the lock file of a store, shared or alone; Busy if another process is in the way."""
     lock_path = path.with_name(f"{path.name}.lock")
     with translated(path):
         handle = open(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115
         try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             handle.close()
             raise Busy(
@@ -112,7 +102,7 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
             hint="make a backup of it with `meritory backup`",
         )
     path = Path(os.path.realpath(path))
-    with translated(path), contextlib.closing(_lock(path, fcntl.LOCK_EX)):
+    with translated(path), contextlib.closing(hold(path, alone=True)):
         temporary = path.with_name(f"{path.name}.restore-{os.getpid()}")
         try:
             shutil.copyfile(source, temporary)
@@ -162,9 +152,9 @@ def sync_file(path: Path) -> None:
 
 
 def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
-    if not 1 <= schema_version(connection) <= MIGRATIONS[-1].version:
-        if schema_version(connection) > MIGRATIONS[-1].version:
-            raise SchemaTooNew(f"{path} was written by a newer Meritory", hint="upgrade Meritory")
+    if schema_version(connection) > MIGRATIONS[-1].version:
+        raise SchemaTooNew(f"{path} was written by a newer Meritory", hint="upgrade Meritory")
+    if schema_version(connection) < 1:
         raise Corrupt(f"{path} is not a Meritory store", hint="choose another backup")
     if _objects(connection) != _expected_objects(schema_version(connection)):
         raise Corrupt(f"{path} has tables that Meritory never made", hint="choose another backup")
@@ -199,7 +189,7 @@ def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
     # Only the slow check compares indexes with their tables; a wrong one can hide every memory.
     pragma = "integrity_check" if deep else "quick_check"
     try:
-        rows = connection.execute(f"PRAGMA {pragma}({_DAMAGE_LIMIT})").fetchall()
+        rows = connection.execute(f"PRAGMA {pragma}({DAMAGE_LIMIT})").fetchall()
         damage = [text for (text,) in rows if text != "ok"]
         return damage + _contents(connection) if deep else damage
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -210,18 +200,10 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
     damage = []
     if _objects(connection) != _expected_objects(schema_version(connection)):
         damage.append("the schema is not the one Meritory made")
-    damage += itertools.islice(damaged_memories(connection), _DAMAGE_LIMIT - len(damage))
-    damage += itertools.islice(damaged_history(connection), _DAMAGE_LIMIT)
-    damage += itertools.islice(_damaged_vectors(connection), _DAMAGE_LIMIT)
+    damage += check_memories(connection)
+    damage += itertools.islice(_damaged_vectors(connection), DAMAGE_LIMIT)
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
-    damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]
-    stored, joined = connection.execute(
-        """SELECT (SELECT count(*) FROM memories),
-            (SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row)"""
-    ).fetchone()
-    if joined != stored:
-        damage.append(f"{stored - joined} memories lack their counters")
-    return damage
+    return damage + [f"a row of {table} points at nothing" for table, *_ in broken[:DAMAGE_LIMIT]]
 
 
 def _damaged_vectors(connection: sqlite3.Connection) -> Iterator[str]:

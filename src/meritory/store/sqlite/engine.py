@@ -426,9 +426,6 @@ class StoreReader(TaughtReader):
         self._path = path
         with translated(path):
             self._connection = connect(path, write=False)
-            self._connection.execute("PRAGMA query_only = ON")
-            # Small: the readers cache what they need.
-            self._connection.execute("PRAGMA cache_size = -2048")
 
     @contextlib.contextmanager
     def _reading(self, user: str | None) -> Iterator[sqlite3.Connection]:

@@ -93,7 +93,15 @@ def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
     texts = {text for (text,) in connection.execute(_TEXT, names)}
     states = [_state(before) for (before,) in connection.execute(_STATES, names)]
     texts |= {state["content"] for state in states if isinstance(state.get("content"), str)}
-    _redact(connection, names, texts)
+    # In the history of memories that this one was merged with.
+    for entry, before in connection.execute(
+        _WORN, {**names, "texts": json.dumps(sorted(texts))}
+    ).fetchall():
+        state = _state(before)
+        if state.get("content") in texts:
+            state |= {"content": PURGED_TEXT, "tags": []}
+            redacted = json.dumps(state, ensure_ascii=False)
+            connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
     _forget_refusals(connection, names, texts)
     for statement in _ERASURES:
         connection.execute(statement, names)
@@ -120,17 +128,6 @@ def _forget_refusals(connection: SqlConnection, names: Mapping[str, str], texts:
 
 def _spelled(text: str) -> str:
     return canonical(text).casefold().rstrip(" .!?")
-
-
-def _redact(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
-    """Replace the texts in the history of memories that this one was merged with."""
-    values = {**names, "texts": json.dumps(sorted(texts))}
-    for entry, before in connection.execute(_WORN, values).fetchall():
-        state = _state(before)
-        if state.get("content") in texts:
-            state |= {"content": PURGED_TEXT, "tags": []}
-            redacted = json.dumps(state, ensure_ascii=False)
-            connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
 
 
 def _state(text: str) -> dict[str, Any]:

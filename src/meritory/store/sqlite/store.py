@@ -6,48 +6,33 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from meritory.domain.memory import MemoryRecord, Scope
+from meritory.domain.memory import MemoryRecord
 from meritory.domain.place import Place
-from meritory.domain.world import Subscription
-from meritory.store.contract.memories import (
-    Gathered,
-    Gathering,
-    IntArray,
-    NeighbourProbe,
-    Search,
-    SearchPool,
-    Trait,
-)
+from meritory.store.contract.memories import NeighbourProbe, Search
 from meritory.store.contract.store import Store, Transaction
-from meritory.store.search import search
-from meritory.store.search.cache import Traits
 from meritory.store.search.index import MemoryIndex, Nearest
-from meritory.store.search.search import Ground
+from meritory.store.search.search import Ground, open_view, synchronise
 from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MemoryRows, visible_scopes
-from meritory.store.sql.store import set_serving
 from meritory.store.sqlite import backup, fulltext
 from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
 from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
-# From the row after a given memory's on, or from the first. Counters stand for their memories:
-# their table is narrow, so walking it does not read every text.
-_LACKING = """SELECT t.row FROM memory_stats t
-    WHERE t.row > coalesce((SELECT row FROM memories WHERE user = :user AND id = :id), 0)
-        AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.row = t.row AND v.embedder =
-            (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
 class SqliteStore(Store):
     """The storage contract on one SQLite file."""
 
     _engine: SqliteEngine
+    # Counters stand for their memories: their table is narrow, so this does not read every text.
+    _LACKING = """SELECT t.row FROM memory_stats t WHERE t.row > :last
+        AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.row = t.row AND v.embedder =
+            (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -63,8 +48,6 @@ class SqliteStore(Store):
         self._stemmer = Stemmer()
         self._indexes: dict[tuple[str, str | None], MemoryIndex] = {}
         self._index_lock = threading.Lock()
-        self._traits: dict[str, Traits] = {}
-        self._traits_lock = threading.Lock()
 
     # -- writing --------------------------------------------------------------------------
 
@@ -83,49 +66,29 @@ class SqliteStore(Store):
 
     # -- finding --------------------------------------------------------------------------
 
-    def search(self, search_: Search) -> SearchPool:
-        with self._engine.read() as connection:
-            index = self._index(connection, search_.scope.user, search_.embedder)
-            return search.run(self._ground(connection, index, search_), search_)
-
-    def gather(self, gathering: Gathering) -> Gathered:
-        with self._engine.read() as connection:
-            asked = gathering.search
-            index = self._index(connection, asked.scope.user, asked.embedder)
-            return search.gather(self._ground(connection, index, asked), gathering)
-
-    def _ground(self, connection: SqlConnection, index: MemoryIndex, asked: Search) -> Ground:
-        scopes = visible_scopes(connection, asked.scope)
-        view = search.open_view(index, asked, scopes)
+    def _ground(self, connection: SqlConnection, search: Search, *, by_rest: bool) -> Ground:
+        index = self._index(connection, search.scope.user, search.embedder)
+        scopes = visible_scopes(connection, search.scope)
+        view = open_view(index, search, scopes)
         words = fulltext.FullText(connection)
         return Ground(connection, self._stemmer, view, scopes, words, vectors=view)
-
-    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        with self._engine.read() as connection, self._traits_lock:
-            known = self._traits.setdefault(scope.user, Traits(scope.user))
-            scopes = visible_scopes(connection, scope)
-            return known.of(connection, rows, scopes, now)
 
     # -- embedders ------------------------------------------------------------------------
 
     def without_vector(
         self, embedder: str, limit: int, after: MemoryRecord | None = None
     ) -> list[MemoryRecord]:
-        last = {"user": after.user, "id": after.id} if after else {"user": None, "id": None}
+        _, last = self._position(after)
+        page = f"{self._LACKING} ORDER BY t.row LIMIT :limit OFFSET :offset"
         with self._engine.read() as connection:
             return MemoryRows(connection, self.damaged).page(
-                f"m.row IN ({_LACKING} ORDER BY t.row LIMIT :limit OFFSET :offset) ORDER BY m.row",
-                {"embedder": embedder, **last},
-                limit,
+                f"m.row IN ({page}) ORDER BY m.row", {"embedder": embedder, "last": last}, limit
             )
 
-    def serve_embedder(self, embedder: str) -> bool:
-        serves = self._engine.write(lambda connection: _serve(connection, embedder))
-        if serves:
-            with self._index_lock:
-                for key in [key for key in self._indexes if key[1] != embedder]:
-                    del self._indexes[key]
-        return serves
+    def _drop_indexes(self, embedder: str) -> None:
+        with self._index_lock:
+            for key in [key for key in self._indexes if key[1] != embedder]:
+                del self._indexes[key]
 
     def _index(self, connection: SqlConnection, user: str, embedder: str | None) -> MemoryIndex:
         found = connection.execute(
@@ -139,7 +102,7 @@ class SqliteStore(Store):
             index = self._indexes.get(key)
             if index is None or index.is_wasteful:
                 index = self._indexes[key] = MemoryIndex(dimension)
-            search.synchronise(connection, index, user, number)
+            synchronise(connection, index, user, number)
         return index
 
     # -- care -----------------------------------------------------------------------------
@@ -169,13 +132,7 @@ class SqliteStore(Store):
         found = sqlite_features()
         return f"SQLite {found.version}" + (" with FTS5" if found.has_full_text else "")
 
-    def advice(self) -> list[str]:
-        return []
-
-    def follow(self, told: Callable[[], None]) -> Subscription | None:
-        return None
-
-    def turn(self, what: str) -> AbstractContextManager[bool]:
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
         return nullcontext(True)
 
     def close(self) -> None:
@@ -183,15 +140,3 @@ class SqliteStore(Store):
         self._stemmer.close()
         self._indexes.clear()
         self._lock.close()
-
-
-def _serve(connection: SqlConnection, embedder: str) -> bool:
-    ready = connection.execute(
-        f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
-        {"embedder": embedder, "user": None, "id": None},
-    ).fetchone()
-    if ready is None:
-        return False
-    set_serving(connection, embedder)
-    connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
-    return True

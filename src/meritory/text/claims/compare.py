@@ -13,6 +13,7 @@ from meritory.text.words import (
     ADDITIVE,
     BARE_VERBS,
     CHANGE_NOW,
+    CHANGE_PHRASES,
     CHANGE_VERBS,
     CLAUSE_VERBS,
     LIGHT_WORDS,
@@ -38,7 +39,6 @@ MAX_REACH_UNITS: Final = 12
 NEGATIVE_CHANGES: Final = frozenset({"ended", "past"})
 _WORDS: Final = re.compile(r"\w+")
 _SINGLE: Final = CHANGE_NOW | CHANGE_VERBS | REPLACE_VERBS | frozenset({"instead", "anymore"})
-_PHRASES: Final = ("no longer", "any more", "as of", "from now on", "used to", "not any")
 
 _JOINING = frozenset({"and", "because", "so"})
 _EXPLAINING = frozenset({"which", "who", "where"})
@@ -66,7 +66,7 @@ def words_of(text: str) -> frozenset[str]:
 def says_change(text: str) -> bool:
     """Return whether a text contains a word that a statement of change needs; most do not."""
     lowered = text.lower()
-    if any(phrase in lowered for phrase in _PHRASES):
+    if any(phrase in lowered for phrase in CHANGE_PHRASES):
         return True
     return not _SINGLE.isdisjoint(_WORDS.findall(lowered))
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from meritory.domain.rule import RecordedAction
 from meritory.text.commands.parse import COMMAND_LIMIT_CHARS, ShellCommand, read_commands, readable
+from meritory.text.language import read_language, word_set, words
 from meritory.text.secrets import find_secrets
 from meritory.text.terms import stem
-from meritory.text.words import words
 
 # How much of an argument is stored; far more of it is read.
 ARGUMENT_LIMIT_CHARS: Final = 4_000
@@ -36,19 +36,10 @@ _PATH_LIMIT_CHARS: Final = 1_024
 _NESTING_LIMIT: Final = 4
 
 # The family of a tool by its name in lower case.
-TOOL_FAMILIES: Final[dict[str, str]] = {
-    **dict.fromkeys(("bash", "shell", "local_shell", "run_shell_command", "exec"), "shell"),
-    **dict.fromkeys(("exec_command", "run_in_terminal", "execute_command", "terminal"), "shell"),
-    **dict.fromkeys(("powershell", "run_terminal_cmd", "unified_exec", "process"), "shell"),
-    **dict.fromkeys(("edit", "write", "multiedit", "notebookedit", "apply_patch"), "edit"),
-    **dict.fromkeys(("replace", "write_file", "create", "str_replace", "edit_file"), "edit"),
-    **dict.fromkeys(("patch", "create_file", "insert_edit_into_file", "delete_file"), "edit"),
-    **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "delete"), "edit"),
-    **dict.fromkeys(("strreplace", "search_replace", "editnotebook", "edit_notebook_file"), "edit"),
-    **dict.fromkeys(("replace_string_in_file", "multi_replace_string_in_file"), "edit"),
-    **dict.fromkeys(("write_to_file", "replace_in_file"), "edit"),
-    **dict.fromkeys(("read", "read_file", "view", "cat", "read_many_files", "open"), "read"),
-    **dict.fromkeys(("webfetch", "web_fetch", "fetch", "websearch", "web_search"), "web"),
+TOOL_FAMILIES: Final[Mapping[str, str]] = {
+    name: family
+    for family, names in read_language("shell")["tools"].items()
+    for name in words(names)
 }
 _COMMAND_KEYS: Final = ("command", "cmd", "script")
 # Tools of the family `edit` that do not write.
@@ -66,68 +57,16 @@ _PATCH_PATH: Final = re.compile(
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 
 
-# Words that users have for what programs do.
-_MEANINGS: Final[dict[str, str]] = {
-    "rm": "delete remove erase wipe",
-    "git push": "push publish remote upload",
-    "git reset": "reset discard lose revert",
-    "git clean": "clean delete untracked",
-    "git commit": "commit",
-    "git checkout": "checkout discard switch",
-    "git restore": "restore discard",
-    "git rebase": "rebase rewrite history",
-    "git branch": "branch",
-    "git stash": "stash",
-    "mv": "move rename overwrite",
-    "kill": "kill stop process",
-    "pkill": "kill stop process",
-    "chmod": "permission",
-    "chown": "owner permission",
-    "curl": "download network request",
-    "wget": "download network",
-    "dd": "disk overwrite",
-    "terraform apply": "apply deploy infrastructure",
-    "terraform destroy": "destroy infrastructure",
-    "kubectl delete": "delete cluster",
-    "kubectl apply": "apply deploy cluster",
-    "docker push": "push publish image",
-    "dropdb": "drop database",
-}
-_FAMILY_MEANINGS: Final[dict[str, str]] = {
-    "edit": "edit change modify touch overwrite overwrote write wrote",
-    "read": "read open look",
-    "web": "fetch network request",
-    "shell": "run ran command",
-}
+_FILE: Final = "en/commands"
+# Words that users have for what programs and tools do.
+_MEANINGS: Final[Mapping[str, str]] = read_language(_FILE)["meanings"]
+_FAMILY_MEANINGS: Final[Mapping[str, str]] = read_language(_FILE)["family_meanings"]
 
-# By risk, of ten: a deed, and the options or words that it needs to be as risky.
-_DEEDS_BY_RISK: Final[dict[int, str]] = {
-    10: "mkfs; gh repo: delete",
-    9: (
-        "git push: --mirror; git filter-branch; shutdown; reboot; dropdb; terraform destroy; "
-        "pulumi destroy; rails db:drop; shred"
-    ),
-    8: (
-        "rm: -r -f; git push: --force; git push: --delete; git reset: --hard; git clean: -f; "
-        "chmod: 777; dd; kubectl delete; helm uninstall; docker system: prune; "
-        "docker volume: prune; docker-compose: down -v; docker compose: down -v; npm publish; "
-        "cargo publish; twine upload; gem push; prisma migrate: reset; aws s3: rm"
-    ),
-    7: (
-        "rm: -r; git checkout: -f; git branch: -D; terraform apply; docker volume: rm; "
-        "gh pr: merge; gh release: create; alembic downgrade; vercel deploy: --prod; truncate"
-    ),
-    6: (
-        "git commit: --no-verify; git push: --no-verify; chmod: -R; chown: -R; kubectl apply; "
-        "docker push; fly deploy; kill: -9; pkill; killall"
-    ),
-    5: "git rebase",
-    4: "git push",
-}
+# Deeds with the options or words that they need to be as risky.
 _RISKS: Final = tuple(
-    (deed, tuple(needed.split()), risk)
-    for risk, deeds in _DEEDS_BY_RISK.items()
-    for deed, _, needed in (entry.partition(": ") for entry in deeds.split("; "))
+    (deed, tuple[str, ...](needed.split()), int(risk))
+    for risk, deeds in read_language("shell")["risks"].items()
+    for deed, _, needed in (entry.partition(": ") for entry in deeds)
 )
 _SQL: Final = re.compile(r"\b(?:drop\s+(?:table|database|schema)|truncate\s+table)\b", re.I)
 _SQL_PROGRAMS: Final = ("psql", "mysql", "sqlite3", "mariadb", "clickhouse-client", "duckdb")
@@ -142,12 +81,7 @@ _FILE_RISK: Final = 7
 _BASE_RISKS: Final[dict[str, int]] = {"shell": 2, "edit": 2, "web": 2, "read": 1}
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 
-_EMPTY_WORDS: Final = words(
-    "the and for you your with that this was were are have has had not but from into again when"
-    " then than them they all any can will would should could just please did does done too only"
-    " its our out off over about what which who why how there here because after before without"
-    " never always dont shouldn mustn"
-)
+_EMPTY_WORDS: Final = word_set(_FILE, "empty")
 
 
 @dataclass(frozen=True)

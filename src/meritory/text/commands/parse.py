@@ -7,10 +7,12 @@ is not a command, and unclear parts are left out. A missed command is better tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from meritory.text.language import read_language
 
 # How much of a line is read without its here-documents, and how far those are searched for.
 COMMAND_LIMIT_CHARS: Final = 16_000
@@ -20,44 +22,17 @@ _COMMANDS_LIMIT_COUNT: Final = 2_000
 _DEPTH_LIMIT: Final = 2
 
 
-# Programs whose first word is a subcommand, with the options that take the next word.
-SUBCOMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "cargo", "go", "pip", "pip3", "uv"), ()),
-    **dict.fromkeys(("poetry", "apt", "apt-get", "brew", "systemctl", "gh", "rails"), ()),
-    **dict.fromkeys(("terraform", "pulumi", "alembic", "vercel", "netlify", "fly"), ()),
-    **dict.fromkeys(("twine", "gem", "supabase", "prisma", "heroku", "rustup", "conda"), ()),
-    "git": ("-C", "-c", "--git-dir", "--work-tree"),
-    "docker": ("-H", "--context", "--host"),
-    "podman": (),
-    "kubectl": ("-n", "--namespace", "--context", "--kubeconfig"),
-    "helm": ("-n", "--namespace", "--kube-context"),
-    "aws": ("--profile", "--region"),
-    "gcloud": ("--project",),
-    "az": (),
-}
+def _programs(table: str) -> dict[str, tuple[str, ...]]:
+    """Return the programs of a table, each with the options that take the next word."""
+    listed = {name: tuple(text.split()) for name, text in read_language("shell")[table].items()}
+    return {**dict.fromkeys(listed.pop("plain"), ()), **listed}
 
+
+# Programs whose first word is a subcommand, and programs that run another program.
+SUBCOMMANDS: Final = _programs("subcommands")
+_CARRIERS: Final = _programs("carriers")
 # One spelling for options with the same effect.
-_SPELLINGS: Final[dict[str, dict[str, str]]] = {
-    "git push": {"-f": "--force", "-d": "--delete", "-u": "--set-upstream", "-n": "--dry-run"},
-    "git commit": {"-n": "--no-verify", "-a": "--all"},
-    "git clean": {"--force": "-f"},
-    "git branch": {"-M": "-m"},
-    "git checkout": {"--force": "-f"},
-    "rm": {"-R": "-r", "--recursive": "-r", "--force": "-f"},
-    "cp": {"-R": "-r", "--recursive": "-r"},
-    "chmod": {"--recursive": "-R"},
-    "chown": {"--recursive": "-R"},
-}
-
-# Programs that run another program, with the options that take the next word.
-_CARRIERS: Final[dict[str, tuple[str, ...]]] = {
-    "sudo": ("-u", "-g"),
-    "env": ("-u",),
-    "nice": ("-n",),
-    "timeout": ("-s", "-k"),
-    "xargs": ("-n", "-I", "-P", "-L", "-d"),
-    **dict.fromkeys(("time", "nohup", "command", "exec", "stdbuf", "doas", "builtin"), ()),
-}
+_SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = read_language("shell")["spellings"]
 
 # Programs that print files, and the shape of a file name: `sed -n 1,80p a.py`.
 _READERS: Final = frozenset(("cat", "sed", "head", "tail", "less", "more", "nl", "bat", "view"))

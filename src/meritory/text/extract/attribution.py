@@ -16,6 +16,7 @@ from typing import Final
 from meritory.domain.memory import Origin, Provenance
 from meritory.domain.session import Turn
 from meritory.text.claims.read import protected_values
+from meritory.text.language import pattern
 from meritory.text.terms import query_terms
 from meritory.text.words import NEGATIONS
 
@@ -45,14 +46,6 @@ _FOREIGN_LINE: Final = re.compile(
     r")|.*[{};]\s*$|\s*[\[\]{}()]+,?\s*$"
 )
 
-# The text after such a line was written by someone else.
-_INTRODUCES: Final = re.compile(
-    r"\b(?:address|this|these|following|below|output|error|errors|logs?|says?|said|wrote|writes"
-    r"|message|reads?|got|get|see|shows?|email|article|review|comment|feedback|report|plan|text"
-    r"|transcript|paste[ds]?|README|docs?|CLAUDE\.md|AGENTS\.md)\b[^\n]{0,60}:\s*\Z",
-    re.IGNORECASE,
-)
-_KEEPS: Final = re.compile(r"\b(?:remember|memori[sz]e|keep in mind|note|rules?|prefer\w*)\b", re.I)
 _QUOTED: Final = re.compile(
     '`[^`\n]{1,200}`|"[^"\n]{1,400}"|\u201c[^\u201d\n]{1,400}\u201d'
     "|(?<![\\w])'[^'\n]{2,400}'(?!\\w)"
@@ -103,6 +96,7 @@ def own_words(turn: str) -> str:
     if _COMMAND.match(text):
         return ""
     own = _TAG.sub(_blank, _FENCE.sub(_blank, text))
+    introduces, keeps = pattern("en/extract", "introduces"), pattern("en/extract", "keeps")
     foreign: list[tuple[int, int]] = []
     is_pasted = False
     previous, end = "", 0
@@ -113,7 +107,7 @@ def own_words(turn: str) -> str:
             break
         # Pasted text starts after an introducing line and ends at an empty line.
         has_gap = own.count("\n", end, line.start()) > 1
-        is_introduced = _INTRODUCES.search(previous) and not _KEEPS.search(previous)
+        is_introduced = introduces.search(previous) and not keeps.search(previous)
         is_pasted = bool(is_introduced) or (is_pasted and not has_gap)
         if is_pasted or _FOREIGN_LINE.match(line.group()):
             foreign.append(line.span())
@@ -156,11 +150,11 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
     words = [re.escape(word) for word in quote.split()]
     if not words:
         return None
-    pattern = re.compile(r"\s+".join(words))
+    quoted = re.compile(r"\s+".join(words))
     matches = [
         (index, turn.role, match.group())
         for index, turn in enumerate(turns)
-        if (match := pattern.search(turn.text))
+        if (match := quoted.search(turn.text))
     ]
     if not matches:
         return None
@@ -176,7 +170,7 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
             return QuoteAttribution("assistant_derived", "agent", index, said)
     index, _, said = matches[-1]
     own = own_words(turns[index].text)
-    if not pattern.search(own):
+    if not quoted.search(own):
         return QuoteAttribution("assistant_derived", "tool", index, said)
     if not _supports(own, content) or _is_negated(said) != _is_negated(content):
         return QuoteAttribution("assistant_derived", "agent", index, said)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.session import JudgedMemory, Turn
 from meritory.text.judge.digest import is_document
+from meritory.text.language import pattern
 from meritory.text.normalize import unified
 from meritory.text.terms import (
     COMMON_WEIGHT,
@@ -70,28 +71,7 @@ _MIN_PIECE_WEIGHT: Final = 2.0
 _PIECE = re.compile(r"[^\s](?:[^\n.!?;]|[.!?;](?!\s)){0,399}[.!?;]*")
 
 
-# "No problem" and "no, thanks" object to nothing.
-_NO = re.compile(r"\s*(?:no+|nope|wrong|incorrect)\b(?:\s*[,.!:;-]+(?!\s*thank)|\s*$)")
-_WRONG = re.compile(
-    r"\b(?:that|this|it)(?:'s| is| was) (?:wrong|not (?:right|correct|true)|incorrect|a mistake"
-    r"|outdated|obsolete)\b"
-    r"|\byou(?:'re| are) (?:wrong|mistaken)\b"
-    r"|\bany ?more\b|\bno longer\b|\b(?:is|are) (?:outdated|obsolete|deprecated)\b"
-    r"|\b(?:don't|do not|never|stop|quit) (?:use|using|run|running)\b"
-    r"|\bwe (?:(?:don't|do not|never) (?:use|do|have|run)|(?:stopped|moved|switched|migrated))\b"
-    r"|\bnot like (?:this|that)\b|\b(?:undo|revert) (?:this|that|it)\b"
-)
-_FORGET = re.compile(
-    r"\b(?:forget|delete|remove|drop|erase)\b[^.\n]{0,40}\b(?:memory|memories|notes?)\b"
-    r"|\bforget that\b|\b(?:memory|meritory)[_ ](?:forget|delete)\b"
-)
-_AGAIN = re.compile(
-    r"\b(?:as|like) i (?:said|told|explained|mentioned)\b"
-    r"|\bi(?:'ve| have)? already (?:said|told|explained|mentioned)\b"
-    r"|\bi told you\b|\bremember(?:,| that| we)\b|\blike last time\b"
-    r"|\bhow (?:many times|often) do i\b"
-)
-_NEGATED = re.compile(r"\b(?:not|never|no|avoid|without|stop|cannot)\b|n't\b")
+_pattern: Final = partial(pattern, "en/corrections")
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|\n+")
 
 
@@ -162,7 +142,7 @@ def read_corrections(transcript: Sequence[Turn], memories: Sequence[JudgedMemory
     exchanges = read_exchanges(transcript, shown_terms)
     harmed, doubted = _contradicted(texts, exchanges)
     for turn in transcript:
-        if turn.role not in {"user", "tool"} or not _FORGET.search(_lowered(turn.text)):
+        if turn.role not in {"user", "tool"} or not _pattern("forget").search(_lowered(turn.text)):
             continue
         named = {term: w for term, w in terms_of(turn.text).items() if w > COMMON_WEIGHT}
         for index, terms in enumerate(texts.terms):
@@ -311,7 +291,7 @@ def without_echo(text: str, shown: Sequence[Mapping[str, float]]) -> list[str]:
 def objection_in(exchange: Exchange) -> Objection | None:
     """Return the part of a prompt that objects, if any does."""
     prompt = _lowered(exchange.prompt)
-    cue = _NO.match(prompt) or _WRONG.search(prompt)
+    cue = _pattern("no").match(prompt) or _pattern("wrong").search(prompt)
     if cue is None:
         return None
     ends = [end.start() for end in _SENTENCE_END.finditer(prompt)]
@@ -337,8 +317,8 @@ def contradicts(objection: Objection, memory: str, terms: Mapping[str, float]) -
         values = [term for term in objection.new if objection.terms[term] >= VALUE_WEIGHT]
         has_values = all(value in terms for value in values)
         return not (has_values and 2 * sum(t in terms for t in objection.new) > len(objection.new))
-    is_negated = _NEGATED.search(_lowered(memory)) is not None
-    return not (is_negated and _NEGATED.search(_NO.sub("", _lowered(objection.text))))
+    objected = _pattern("no").sub("", _lowered(objection.text))
+    return not all(map(_pattern("negated").search, (_lowered(memory), objected)))
 
 
 def _contradicted(
@@ -383,7 +363,7 @@ def _explained(texts: Wording, exchanges: Sequence[Exchange]) -> dict[int, tuple
             weight = sum(terms[term] * texts.rarity[term] for term in new)
             if weight >= max(MIN_RETOLD_WEIGHT, MIN_RETOLD_SHARE * sum(terms.values())):
                 matching.append(index)
-        if matching or _AGAIN.search(_lowered(exchange.prompt)):
+        if matching or _pattern("again").search(_lowered(exchange.prompt)):
             explained[number] = tuple(matching)
     return explained
 
