@@ -198,6 +198,18 @@ def database_imports(source: str, name: str) -> list[str]:
     ]
 
 
+def unprepared_types(source: str, name: str) -> list[str]:
+    """Calls of msgspec that may describe a type in two threads at once (domain/codec.py)."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and (called := ast.unparse(node.func)).startswith("msgspec."):
+            types = [keyword.value for keyword in node.keywords if keyword.arg == "type"]
+            types += node.args[1:2] if called == "msgspec.convert" else []
+            if any(not ast.unparse(kind).startswith("prepared(") for kind in types):
+                found.append(f"{name}:{node.lineno} uses {ast.unparse(node)}")
+    return found
+
+
 def broad_excepts(source: str, name: str) -> list[str]:
     """Handlers that swallow what they do not know, outside the listed edges.
 
@@ -291,6 +303,13 @@ def test_rank_and_text_are_pure() -> None:
 
 def test_only_stores_know_the_database() -> None:
     assert offenders(database_imports, modules()) == {}
+
+
+def test_every_type_is_described_by_one_thread_at_a_time() -> None:
+    # The application prepares the types of its routes; a checkpoint's are built in.
+    exempt = {"server/app.py", "model/checkpoint.py"}
+    found = offenders(unprepared_types, modules())
+    assert {name: faults for name, faults in found.items() if name not in exempt} == {}
 
 
 def test_nothing_swallows_unknown_errors() -> None:
@@ -426,6 +445,20 @@ def test_a_broad_except_is_caught(handler: str) -> None:
     inside = "def main():\n" + "".join(f"    {line}\n" for line in source.splitlines())
     assert broad_excepts(inside, "cli/app.py") == []
     assert len(broad_excepts(inside, "engine/x.py")) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "is_caught"),
+    [
+        ("msgspec.convert(value, Memory)", True),
+        ("msgspec.json.decode(raw, type=list[Memory])", True),
+        ("msgspec.convert(value, prepared(Memory), strict=True)", False),
+        ("msgspec.json.decode(raw, type=prepared(kind))", False),
+        ("msgspec.json.decode(raw)", False),
+    ],
+)
+def test_a_type_that_is_not_prepared_is_caught(source: str, is_caught: bool) -> None:
+    assert bool(unprepared_types(source, "api/x.py")) is is_caught
 
 
 def test_a_broad_suppress_is_caught_and_a_tidy_reraise_is_not() -> None:

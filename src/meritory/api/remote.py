@@ -21,7 +21,7 @@ from meritory.api.client import LONG_TIMEOUT_MS, REQUEST_TIMEOUT_MS, DaemonLink,
 from meritory.api.embedded import checked_scope
 from meritory.api.memory import LISTING_LIMIT_MAX, Progress, require_text
 from meritory.api.session import Session
-from meritory.domain.codec import Greeting, WrittenReply, source_to_dict
+from meritory.domain.codec import Greeting, WrittenReply, prepared, source_to_dict
 from meritory.domain.errors import BadReply, InputError, MeritoryError, TooLarge
 from meritory.domain.feedback import Contested, FeedbackEvent
 from meritory.domain.memory import (
@@ -358,7 +358,7 @@ def encode(value: object) -> bytes:
 def decode(raw: bytes, kind: type[T]) -> T:
     """Return a daemon's reply as the type it must have."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadReply(
             "the daemon's reply has an unexpected form",

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
 
 SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -251,7 +252,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _read(path: Path) -> Record | None:
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record, dec_hook=_to_path)
+        record = msgspec.json.decode(path.read_bytes(), type=prepared(Record), dec_hook=_to_path)
         # A copy is in the folder of the records and nowhere else.
         return replace(record, backup=record.backup and _to_path(Path, record.backup).name)
     except (OSError, ValueError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from meritory.domain.memory import MemoryRecord, Outcome, Scope, Source
 from meritory.domain.world import moment_text, parse_moment
@@ -12,6 +13,24 @@ from meritory.domain.world import moment_text, parse_moment
 _MOMENTS = tuple(field.name for field in fields(MemoryRecord) if "datetime" in str(field.type))
 _FIELDS = tuple(field.name for field in fields(MemoryRecord))
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
+_DESCRIBING = threading.Lock()
+_DESCRIBED: set[object] = set()
+T = TypeVar("T")
+
+
+def prepared(kind: type[T]) -> type[T]:
+    """Return a type of records after msgspec has described it, for `decode` and `convert`.
+
+    msgspec describes a type on first use, without a lock: two threads at once end the process
+    with a segmentation fault.
+    """
+    if kind not in _DESCRIBED:
+        import msgspec  # Lazy: the command line starts without it.
+
+        with _DESCRIBING:
+            msgspec.json.Decoder(kind)
+            _DESCRIBED.add(kind)
+    return kind
 
 
 def source_to_dict(source: Source) -> dict[str, str | None]:

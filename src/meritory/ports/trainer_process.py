@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import BadReply, Conflict, PortError, PortTimeout
 from meritory.domain.place import Place
 from meritory.domain.policy import RRF_K
@@ -81,7 +82,7 @@ def decode(text: str, kind: type[M]) -> M:
     """Return the order or report of a text; BadReply if it is invalid."""
     try:
         # By way of json, because a loss may be NaN.
-        return msgspec.convert(json.loads(text), kind)
+        return msgspec.convert(json.loads(text), prepared(kind))
     except (ValueError, msgspec.ValidationError) as error:
         raise BadReply(f"the {kind.__name__} of a training cannot be read: {error}") from error
 

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.engine.access import TokenClaim
 from meritory.mcp.protocol import finite, refuse_constant
@@ -113,9 +114,8 @@ class App:
         self._table = table
         self._rate = RateLimit(limits.rate_limit_per_s, server.world.monotonic_ms)
         self.workers = Workers(limits.in_flight_limit)
-        # msgspec builds decoders on first use, which is not thread-safe.
         for kind in {kind for route in table for kind in (route.query, route.body) if kind}:
-            msgspec.json.Decoder(kind)
+            prepared(kind)
         self._public = {route.path for route in table if route.access in ("health", "login")}
         self._unbounded = {r.path.encode("ascii") for r in table if r.access == "health"}
         self._refused_count = 0

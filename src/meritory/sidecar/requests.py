@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.model.base import Floats, RankingQuery, Rows, Vectors, words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
@@ -64,7 +65,7 @@ PROCESS_ENDED = RpcFault(CANCELLED, "cancelled: the process ends")
 def read_params(raw: msgspec.Raw, shape: type[T]) -> T:
     """Return the parameters of a call."""
     try:
-        return msgspec.json.decode(raw, type=shape)
+        return msgspec.json.decode(raw, type=prepared(shape))
     except _UNREADABLE as error:
         raise RpcFault(INVALID_PARAMS, f"the parameters do not fit: {error}") from error
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import BadCheckpoint, Busy, StorageError
 from meritory.domain.predictor import TIE, TrainingRun
 from meritory.domain.session import Event
@@ -99,7 +100,9 @@ class PredictorState:
 
 def decoded(text: str | None) -> PredictorState:
     """Return a stored state, without fields of later versions; the first one if there is none."""
-    return PredictorState() if text is None else msgspec.convert(json.loads(text), PredictorState)
+    if text is None:
+        return PredictorState()
+    return msgspec.convert(json.loads(text), prepared(PredictorState))
 
 
 def known_state(services: Services, user: str) -> PredictorState:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import InputError, NotFound
 from meritory.model.checkpoint import write_bytes
 from meritory.rank.metrics import METRICS
@@ -115,6 +116,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a saved run", hint="save it again") from error
     with contextlib.suppress(msgspec.ValidationError):
-        if msgspec.convert(run, _SavedRun).figures.keys() <= set(METRICS):
+        if msgspec.convert(run, prepared(_SavedRun)).figures.keys() <= set(METRICS):
             return dict(run)
     raise InputError(f"{path} is not a saved run of this version", hint="save it again")

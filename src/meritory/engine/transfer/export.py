@@ -19,7 +19,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from meritory.domain.codec import record_to_dict
+from meritory.domain.codec import prepared, record_to_dict
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.feedback import FeedbackEvent, FeedbackQuery
 from meritory.domain.memory import Action, HistoryEntry, MemoryRecord, Source, Trust
@@ -376,7 +376,7 @@ def _check_rule(row: Mapping[str, Any]) -> ExportedRule:
 def _convert(value: Any, kind: type[T]) -> T:
     """Return the record of a JSON value, with its times in UTC."""
     try:
-        record = msgspec.convert(value, kind, strict=True)
+        record = msgspec.convert(value, prepared(kind), strict=True)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise InputError(f"not a {kind.__name__}: {str(error)[:200]}") from error
     names = [item.name for item in fields(record)]  # type: ignore[arg-type]

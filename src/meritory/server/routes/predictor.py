@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from meritory.domain.codec import prepared
 from meritory.domain.predictor import (
     Comparison,
     ComparisonQuery,
@@ -303,7 +304,7 @@ class CalibrationQueue(Calibration):
 
 def status(call: Call) -> StatusOut:
     """Show the predictor's status, its influence, and the reasons."""
-    return msgspec.convert(call.user_memory().predictor_status(), StatusOut)
+    return msgspec.convert(call.user_memory().predictor_status(), prepared(StatusOut))
 
 
 def comparisons(call: Call) -> Comparisons:
@@ -334,7 +335,7 @@ def training(call: Call) -> Results[TrainingRun]:
 
 def drift(call: Call) -> DriftOut:
     """Show whether the predictor or the judge changed over time."""
-    return msgspec.convert(drifting.drift(*call.whole_user()), DriftOut)
+    return msgspec.convert(drifting.drift(*call.whole_user()), prepared(DriftOut))
 
 
 def train(call: Call) -> OrderedOut:
@@ -392,7 +393,7 @@ def show_calibration(call: Call) -> CalibrationQueue:
 
 def _calibration(services: Services, user: str) -> CalibrationOut:
     figures = drifting.calibration(services.store, user, known_state(services, user))
-    return msgspec.convert(figures, CalibrationOut)
+    return msgspec.convert(figures, prepared(CalibrationOut))
 
 
 def _questions(

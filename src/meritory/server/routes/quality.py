@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from meritory.domain.codec import prepared
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import HistoryEntry, MemoryRecord
 from meritory.domain.quality import CarriedRefusal, MergeVerdict
@@ -242,7 +243,7 @@ def probe_runs(call: Call) -> Results[ProbeRunOut]:
     for run in saved_runs.latest(call.server.settings.home):
         # Skip a file that was edited by hand.
         with contextlib.suppress(msgspec.ValidationError):
-            runs.append(msgspec.convert(run, ProbeRunOut))
+            runs.append(msgspec.convert(run, prepared(ProbeRunOut)))
         if len(runs) == call.query.limit:
             break
     return Results(runs)

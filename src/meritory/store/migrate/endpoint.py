@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from meritory.domain.codec import prepared
 from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MEMORIES, row_hash
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
@@ -314,7 +315,7 @@ class EndpointReader(abc.ABC):
     def progress(self, user: str) -> Progress | None:
         """Return the progress of a migration of this user into this store, if there was one."""
         noted = self.noted(key_of(user))
-        return None if noted is None else msgspec.json.decode(noted, type=Progress)
+        return None if noted is None else msgspec.json.decode(noted, type=prepared(Progress))
 
 
 class EndpointWriter(EndpointReader):
