@@ -201,11 +201,20 @@ def database_imports(source: str, name: str) -> list[str]:
 def unprepared_types(source: str, name: str) -> list[str]:
     """Calls of msgspec that may describe a type in two threads at once (domain/codec.py)."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    ready = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("prepared(")
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (called := ast.unparse(node.func)).startswith("msgspec."):
             types = [keyword.value for keyword in node.keywords if keyword.arg == "type"]
             types += node.args[1:2] if called == "msgspec.convert" else []
-            if any(not ast.unparse(kind).startswith("prepared(") for kind in types):
+            names = [ast.unparse(kind) for kind in types]
+            if any(not name.startswith("prepared(") and name not in ready for name in names):
                 found.append(f"{name}:{node.lineno} uses {ast.unparse(node)}")
     return found
 
@@ -455,6 +464,7 @@ def test_a_broad_except_is_caught(handler: str) -> None:
         ("msgspec.convert(value, prepared(Memory), strict=True)", False),
         ("msgspec.json.decode(raw, type=prepared(kind))", False),
         ("msgspec.json.decode(raw)", False),
+        ("KIND = prepared(Memory)\nmsgspec.convert(value, KIND)", False),
     ],
 )
 def test_a_type_that_is_not_prepared_is_caught(source: str, is_caught: bool) -> None:

@@ -98,11 +98,14 @@ class PredictorState:
         return json.dumps(asdict(self), default=moment_text)
 
 
+_STATE = prepared(PredictorState)
+
+
 def decoded(text: str | None) -> PredictorState:
     """Return a stored state, without fields of later versions; the first one if there is none."""
     if text is None:
         return PredictorState()
-    return msgspec.convert(json.loads(text), prepared(PredictorState))
+    return msgspec.convert(json.loads(text), _STATE)
 
 
 def known_state(services: Services, user: str) -> PredictorState:
