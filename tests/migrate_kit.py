@@ -24,6 +24,7 @@ from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
 from meritory.store.sql.tables import BY_NAME, SqlTable
 from meritory.store.sqlite.store import SqliteStore
+from places import open_raw
 
 EVERYBODY = MigrationRequest()
 
@@ -100,7 +101,7 @@ def lived_in(path: Path, user: str = "default") -> None:
 
 def fill(path: Path, user: str, *, everywhere: bool = False) -> None:
     """Puts made-up rows into every table that has none of the user yet, or into every one."""
-    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+    with contextlib.closing(open_raw(path)) as raw, raw:
         raw.execute("PRAGMA foreign_keys = ON")
         known = raw.execute("SELECT max(embedder), max(dimension) FROM embedders").fetchone()
         if known[0] is None:

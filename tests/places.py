@@ -20,6 +20,7 @@ from meritory.store import open_store
 from meritory.store.contract.store import Store
 from meritory.store.sql.rules import ACTION_REPORTS
 from meritory.store.sql.store import SqlStore
+from meritory.store.sqlite.schema import add_functions
 
 if TYPE_CHECKING:
     from postgres_kit import Server
@@ -29,6 +30,13 @@ USUAL = "meritory.db"
 STORE_PROPERTY = "store"
 NO_STORE = "no store"
 FILES_ONLY = "files only: "
+
+
+def open_raw(file: Path) -> sqlite3.Connection:
+    """A connection of SQLite itself that can write the rows of a store behind its back."""
+    connection = sqlite3.connect(file)
+    add_functions(connection)
+    return connection
 
 
 class Chosen:
@@ -92,7 +100,7 @@ class Places:
         """Runs a statement on a store behind its back."""
         place = self.place(name)
         if place.file is not None:
-            with closing(sqlite3.connect(place.file)) as raw, raw:
+            with closing(open_raw(place.file)) as raw, raw:
                 return raw.execute(statement).fetchall()
         from postgres_kit import execute_raw
 

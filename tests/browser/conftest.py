@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from browsing import ODD_KEYS, Processes, Served  # noqa: E402
 
 from meritory.api.memory import Memory  # noqa: E402
 from meritory.settings import load_settings  # noqa: E402
+from places import open_raw  # noqa: E402
 
 sync_api = pytest.importorskip("playwright.sync_api")
 FLAGS = (
@@ -113,5 +113,5 @@ def _round_off(home: Path) -> None:
             with memory.session(key, context=f"a session called {key}") as session:
                 session.end(used={})
     # As if its judge had never answered.
-    with closing(sqlite3.connect(home / "meritory.db")) as store, store:
+    with closing(open_raw(home / "meritory.db")) as store, store:
         store.execute("UPDATE jobs SET state = 'parked', attempt_count = 5 WHERE key = ?", ["100%"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from cli_types import Run, Stored
 
 from meritory.cli.app import APP
 from meritory.store.sqlite.store import SqliteStore
+from places import open_raw
 
 NEW_EMBEDDER = '[embedder]\ndocument_prefix = "passage: "\nkind = "openai"\nmodel = "m"\n'
 
@@ -86,7 +86,7 @@ def test_lines_that_are_kept_come_in_once(run: Run, tmp_path: Path) -> None:
 def test_an_export_tells_of_damaged_memories(run: Run, stored: Stored, tmp_path: Path) -> None:
     stored("Tea, not coffee")
     stored("The port is 5432")
-    with sqlite3.connect(tmp_path / "home" / "meritory.db") as raw:
+    with open_raw(tmp_path / "home" / "meritory.db") as raw:
         raw.execute("UPDATE memories SET kind = 'rumour' WHERE content LIKE 'Tea%'")
     raw.close()
     done = run("export", str(tmp_path / "out.jsonl"), "--json")
@@ -104,7 +104,7 @@ def test_an_import_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("".join(json.dumps(f"claim number {n}") + "\n" for n in range(8)), "utf-8")
     run("import", str(file), "--keep")
-    with sqlite3.connect(tmp_path / "home" / "meritory.db") as raw:
+    with open_raw(tmp_path / "home" / "meritory.db") as raw:
         raw.execute("UPDATE imports SET line_count = 5")
     raw.close()
     done = run("import", str(file), "--keep")
@@ -234,7 +234,7 @@ def test_doctor_finds_a_used_store_well(run: Run, stored: Stored) -> None:
 
 def test_doctor_names_a_damaged_row(run: Run, stored: Stored, home: Path) -> None:
     memory_id = stored("The port is 5432")
-    with sqlite3.connect(home / "meritory.db") as raw:
+    with open_raw(home / "meritory.db") as raw:
         raw.execute("UPDATE memories SET importance = 0.123")
     raw.close()
     assert run("doctor").code == 0

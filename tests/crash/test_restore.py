@@ -16,6 +16,7 @@ from meritory.domain.errors import Busy, Corrupt, InputError, MeritoryError, Sch
 from meritory.store.sqlite import backup
 from meritory.store.sqlite.schema import MIGRATIONS
 from meritory.store.sqlite.store import SqliteStore
+from places import open_raw
 
 
 def stored(path: Path) -> list[int]:
@@ -142,7 +143,7 @@ def cut(path: Path) -> None:
 
 def altered(statement: str) -> Callable[[Path], None]:
     def alter(path: Path) -> None:
-        connection = sqlite3.connect(path)
+        connection = open_raw(path)
         connection.execute(statement)
         connection.commit()
         connection.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from meritory.server import event_stream as streaming
 from meritory.server.connection import HANG_UP_KEY
 from meritory.server.event_stream import CLIENT_LIMIT, EventStream, LiveEvents, file_number
 from meritory.server.problems import Overloaded
+from places import open_raw
 
 
 class Follower:
@@ -354,7 +354,7 @@ def test_a_write_that_is_rolled_back_is_no_change(tmp_path: Path) -> None:
     with Memory(tmp_path / "m.db") as memory:
         store = memory.services.store
         before = store.change_numbers()
-        with sqlite3.connect(tmp_path / "m.db") as connection:
+        with open_raw(tmp_path / "m.db") as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("UPDATE meta SET value = '99' WHERE key = 'change'")
             connection.rollback()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sqlite3
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +15,7 @@ from web_types import Serve, Served, wait_for
 from meritory.domain.world import moment_text
 from meritory.engine.observe.diagnostics import DOMAINS, STUCK_AFTER
 from meritory.engine.pipeline import FLOWS
+from places import open_raw
 
 STATUSES = {"healthy", "degraded", "unhealthy", "cold_start", "disabled"}
 HERON = "The staging database is called heron"
@@ -87,7 +87,7 @@ def put_job(served: Served, state: str, age: timedelta, **more: Any) -> None:
     at = moment_text(datetime.now(UTC) - age)
     row = {"user": "default", "kind": "foreign", "key": f"{state}-{age}", "state": state}
     row |= {"due_at": at, "created_at": at, **more}
-    with sqlite3.connect(served.home / "meritory.db") as database:
+    with open_raw(served.home / "meritory.db") as database:
         names = ", ".join(row)
         marks = ", ".join("?" * len(row))
         database.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", list(row.values()))

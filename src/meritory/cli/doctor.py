@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,7 @@ from meritory.domain.errors import InputError, MeritoryError, SettingsError
 from meritory.domain.world import World
 
 if TYPE_CHECKING:
-    from meritory.engine.observe.health import HealthCheck
+    from meritory.engine.observe.health import HealthCheck, HealthFacts
     from meritory.settings import Settings
 
 _CHECKS = RecordView(
@@ -126,13 +128,16 @@ def reembed() -> Answer:
     )
 
 
-@command("doctor", "meritory doctor --deep")
-@click.option("--deep", is_flag=True, help="Also read every memory and verify its checksum.")
-def doctor(deep: bool) -> Answer:
+@command("doctor", "meritory doctor --deep --repair")
+@click.option("--deep", is_flag=True, help="Also read every row and verify its checksum.")
+@click.option("--repair", is_flag=True, help="Repair what --deep finds, after a copy of the store.")
+@yes_option
+def doctor(deep: bool, repair: bool, yes: bool) -> Answer:
     """Check settings, store, models and agents.
 
-    It changes nothing and says what to do. Exits with 1 when a check fails; a warning is not a
-    failure.
+    It changes nothing without --repair and says what to do. A repair makes vectors, indexes and
+    entities again and restores rows in which one byte changed. Exits with 1 when a check fails; a
+    warning is not a failure.
     """
     from meritory.connect.plan import harness_checks
     from meritory.engine.observe.health import HealthCheck, HealthFacts, examine, worst
@@ -145,10 +150,11 @@ def doctor(deep: bool) -> Answer:
         backups=settings.home / BACKUPS_NAME,
         spec=settings.embedder,
         now=World().now(),
-        deep=deep,
+        deep=deep or repair,
         base_weights=settings.predictor.base_weights,
         copied_models=settings.home / COPIED_MODELS_NAME,
     )
+    done = _repaired(facts, yes=yes) if repair else []
     with bar("checking"):
         checks += examine(facts)
         checks += _remote_checks()
@@ -158,7 +164,37 @@ def doctor(deep: bool) -> Answer:
         ]
     status = worst(checks)
     plain = {"status": status, "results": [_CHECKS.json(check) for check in checks]}
-    return Answer(plain, _CHECKS.table(checks), code=1 if status == "fail" else 0)
+    if repair:
+        plain["repairs"] = done
+    return Answer(plain, *done, _CHECKS.table(checks), code=1 if status == "fail" else 0)
+
+
+def _repaired(facts: HealthFacts, *, yes: bool) -> list[str]:
+    """Repair a damaged store after a copy of its file; return what was done."""
+    from meritory.engine.memories.repair import repair
+    from meritory.store import open_store
+    from meritory.store.sqlite.backup import hold, snapshot
+
+    file = facts.place.file
+    if file is not None and not file.exists():
+        return []
+    with bar("checking"), contextlib.closing(open_store(facts.place)) as store:
+        damage = store.check(deep=True)
+    if not damage:
+        return ["there is nothing to repair"]
+    done = []
+    if file is None:
+        require_yes(f"Repair {facts.place.name}? Make a backup with `pg_dump` first.", yes=yes)
+    else:
+        require_yes(f"Repair {file}? A copy of it is kept.", yes=yes)
+        # No other process may use the store: it would not know of the repair.
+        hold(Path(os.path.realpath(file)), alone=True).close()
+        facts.backups.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = facts.backups / f"before-repair-{facts.now:%Y%m%dT%H%M%S%f}Z.damaged"
+        snapshot(file, copy)
+        done.append(f"copied the damaged store to {copy}")
+    with opened(quiet=True) as memory, bar("repairing") as progress:
+        return done + repair(memory.services, progress)
 
 
 def _settings_checks() -> tuple[Settings, list[HealthCheck]]:

@@ -8,17 +8,18 @@ MeritoryError                     the base; catch this one
 ├── NotFound                    no such memory in this scope               404
 ├── Conflict                    the state does not allow it                409
 ├── Busy                        another process is writing; try again      503
-├── StorageError                the store could not do it                  500
+├── StorageError                the store could not do it                  503
 │   ├── DiskFull                no space left                              507
-│   ├── ReadOnlyStore           the files cannot be written                500
-│   ├── Corrupt                 the database is damaged                    500
-│   ├── SchemaTooNew            written by a newer Meritory                  500
-│   └── BadCheckpoint           a file of a learned model is not sound     500
+│   ├── ReadOnlyStore           the files cannot be written                503
+│   ├── StoreReplaced           its files were moved, replaced or deleted  503
+│   ├── Corrupt                 the database is damaged                    503
+│   ├── SchemaTooNew            written by a newer Meritory                503
+│   └── BadCheckpoint           a file of a learned model is not sound     503
 └── PortError                   something outside the process failed       502
     ├── PortTimeout             it did not answer in time                  504
     ├── BadReply                it answered nonsense                       502
     ├── BudgetSpent             the money or the calls for now are used up 429
-    └── MissingExtra            an optional dependency is not installed    500
+    └── MissingExtra            an optional dependency is not installed    503
 """
 
 from __future__ import annotations
@@ -90,9 +91,10 @@ class Busy(MeritoryError):
 
 
 class StorageError(MeritoryError):
-    """The store could not complete the operation."""
+    """The store could not complete the operation; its operator can help, another request cannot."""
 
     code = "storage"
+    status = 503
 
 
 class DiskFull(StorageError):
@@ -106,6 +108,12 @@ class ReadOnlyStore(StorageError):
     """The store's files cannot be written."""
 
     code = "read_only"
+
+
+class StoreReplaced(StorageError):
+    """A file of the store was moved, replaced or deleted while the store was open."""
+
+    code = "store_replaced"
 
 
 class Corrupt(StorageError):
@@ -163,7 +171,7 @@ class MissingExtra(PortError):
     """An optional dependency is not installed."""
 
     code = "missing_extra"
-    status = 500
+    status = 503
 
 
 def translate_system(error: OSError, path: Path) -> MeritoryError:

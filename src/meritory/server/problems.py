@@ -16,6 +16,7 @@ _TITLES = {
     "conflict": "The current state does not allow it",
     "busy": "Busy: another process writes, or the database is unavailable",
     "storage": "The store failed",
+    "store_replaced": "The files of the store were moved, replaced or deleted",
     "disk_full": "The disk is full",
     "read_only": "The store cannot be written",
     "corrupt": "The database is damaged",
@@ -132,7 +133,8 @@ def extra_headers(error: MeritoryError) -> dict[str, str]:
         return {"www-authenticate": "Bearer"}
     if isinstance(error, WrongMethod):
         return {"allow": error.allowed}
-    if error.status in (429, 503):
+    # Other errors of status 503 last until an operator helps.
+    if error.status == 429 or isinstance(error, Busy):
         return {"retry-after": str(RETRY_AFTER_S)}
     return {}
 

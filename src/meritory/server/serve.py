@@ -89,6 +89,7 @@ def serve(
         stack.enter_context(held(settings.home / LOCK_NAME, str(settings.home), since))
         if file is not None:
             # The file may be elsewhere, where the daemon of another data folder could serve it too.
+            file = Path(os.path.realpath(file))
             stack.enter_context(held(file.with_name(file.name + ".daemon"), str(file), since))
         listeners = stack.enter_context(open_listeners(settings, allow_hosts))
         log = Log(settings.home / LOG_NAME, settings.daemon.log_level, stream)

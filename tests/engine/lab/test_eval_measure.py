@@ -29,6 +29,7 @@ from meritory.lab.measure import (
 )
 from meritory.lab.results import sweep
 from meritory.store.sqlite.backup import snapshot
+from places import open_raw
 
 pytestmark = pytest.mark.files_only("measures on throw-away copies of a file")
 
@@ -137,12 +138,11 @@ def test_a_store_can_be_measured_while_somebody_writes_to_it(live: Path) -> None
 
 
 def test_a_store_of_an_older_version_is_not_migrated(live: Path, tmp_path: Path) -> None:
-    import sqlite3
     from contextlib import closing
 
     old = Path(__file__).parents[2] / "fixtures" / "schemas" / "sqlite-0001.sql"
     file = tmp_path / "old.db"
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(open_raw(file)) as connection:
         connection.executescript(old.read_text("utf-8"))
         connection.execute("PRAGMA user_version = 1")
         connection.commit()

@@ -20,6 +20,7 @@ from meritory.store.migrate.endpoint import COMMON, DERIVED, GIVEN, TABLES
 from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
 from migrate_kit import all_rows, lived_in, made, moved, raw_rows, side, silent
+from places import open_raw
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +227,7 @@ def test_a_file_that_others_use_never_counts_backwards(database: Place, tmp_path
     moved(made(tmp_path / "anna.db", "anna"), database)
     back = made(tmp_path / "ben.db", "ben")
     counted = "SELECT value FROM meta WHERE key IN ('change', 'learned')"
-    with contextlib.closing(sqlite3.connect(tmp_path / "ben.db")) as raw, raw:
+    with contextlib.closing(open_raw(tmp_path / "ben.db")) as raw, raw:
         raw.execute("UPDATE meta SET value = '99' WHERE key IN ('change', 'learned')")
     assert moved(database, back).is_equal
     with contextlib.closing(sqlite3.connect(tmp_path / "ben.db")) as raw:
@@ -301,7 +302,7 @@ def test_a_text_with_a_nul_character_is_mended_and_still_whole(
     path = tmp_path / "a.db"
     with opened(Place(file=path)) as memory:
         kept = memory.remember("The gate is green", tags=["x"])
-    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+    with contextlib.closing(open_raw(path)) as raw, raw:
         from meritory.store.sql.memories import MEMORIES, SELECT_RECORD, row_hash
 
         found = raw.execute(SELECT_RECORD).fetchone()
@@ -319,7 +320,7 @@ def test_long_texts_and_large_models_come_over(database: Place, tmp_path: Path) 
     models = ModelFiles(path)
     for version in (1, 2, 12):
         models.put("anna", version, bytes([version]) * 600_000)
-    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+    with contextlib.closing(open_raw(path)) as raw, raw:
         raw.execute(
             "UPDATE sessions SET transcript = ?, digest = ?",
             ("long ☃ " * 60_000, bytes(range(256)) * 600),

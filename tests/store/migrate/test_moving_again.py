@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from meritory.engine.transfer.migrate import MigrationRequest, preview
 from meritory.lab.measure import copied
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 from migrate_kit import all_rows, made, moved, raw_rows, side
+from places import open_raw
 
 
 class Stopped(Exception):
@@ -36,7 +36,7 @@ def stopped_at(row_count: int, source: Place, target: Place) -> None:
 
 def execute(file: Path, statement: str, *values: object) -> None:
     """Changes a file as somebody else would who works with it."""
-    with contextlib.closing(sqlite3.connect(file)) as raw, raw:
+    with contextlib.closing(open_raw(file)) as raw, raw:
         raw.execute(statement, values)
         raw.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'change'")
 

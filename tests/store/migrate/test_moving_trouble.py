@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-import sqlite3
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from meritory.store.migrate.endpoint import EndpointWriter
 from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
 from migrate_kit import all_rows, made, moved, raw_rows, side
+from places import open_raw
 from postgres_kit import Server, address_of
 
 SMALL = MigrationRequest(batch_rows=2)
@@ -177,7 +177,7 @@ def test_a_killed_process_leaves_nothing_that_cannot_be_gone_on_with(
 
 def test_nobody_sees_a_user_who_is_only_half_there(database: Place, tmp_path: Path) -> None:
     first = made(tmp_path / "a.db", "anna")
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as raw, raw:
+    with contextlib.closing(open_raw(tmp_path / "a.db")) as raw, raw:
         raw.execute("UPDATE jobs SET state = 'queued', due_at = '2020-01-01T00:00:00.000Z'")
     store = open_store(database)
     lease = Lease("me", datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=1))
@@ -336,7 +336,7 @@ def test_what_changed_since_the_move_was_begun_is_copied_anew(
     first = made(tmp_path / "a.db", "anna")
     with pytest.raises(Stopped):
         moved(first, database, SMALL, Stop(9))
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as raw, raw:
+    with contextlib.closing(open_raw(tmp_path / "a.db")) as raw, raw:
         raw.execute("UPDATE scopes SET agent = 'new' WHERE scope = 1")
         raw.execute("UPDATE meta SET value = '99' WHERE key = 'change'")
     report = moved(first, database)
@@ -417,7 +417,7 @@ def test_a_damaged_file_and_a_wrong_wish_are_told_at_once(database: Place, tmp_p
         moved(first, database, MigrationRequest(user="carl"))
     with side(first) as one, pytest.raises(InputError, match="from a file into a database"):
         move(one, one, MigrationRequest(), lambda done, total: None)
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as raw, raw:
+    with contextlib.closing(open_raw(tmp_path / "a.db")) as raw, raw:
         raw.execute("DELETE FROM sessions WHERE session = 1")
     with pytest.raises(Corrupt, match="points at nothing"):
         moved(first, database)

@@ -16,6 +16,7 @@ from meritory.store.sql.tables import Migration
 from meritory.store.sqlite import backup, engine
 from meritory.store.sqlite.schema import MIGRATIONS
 from meritory.store.sqlite.store import SqliteStore
+from places import open_raw
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "fixtures" / "schemas"
 NEXT = MIGRATIONS[-1].version + 1
@@ -149,7 +150,7 @@ def test_a_newer_database_is_refused_with_advice_and_not_touched(tmp_path: Path)
 
 def test_a_frozen_store_opens_and_is_like_a_new_one(tmp_path: Path) -> None:
     old, new = tmp_path / "old.db", tmp_path / "new.db"
-    connection = sqlite3.connect(old)
+    connection = open_raw(old)
     connection.executescript((SCHEMAS / "sqlite-0001.sql").read_text("utf-8"))
     connection.close()
     store = SqliteStore(old)

@@ -18,6 +18,7 @@ from meritory.domain.errors import (
     ReadOnlyStore,
     SchemaTooNew,
     StorageError,
+    StoreReplaced,
 )
 from meritory.domain.world import moment_text
 from meritory.engine.jobs.runner import Background
@@ -36,7 +37,8 @@ EXCLUDED_SHARE_WARN = 0.5
 WRONG_MERGES_WARN = 0.05
 _FEW = 10
 _STORAGE_CODES = frozenset(
-    kind.code for kind in (StorageError, DiskFull, ReadOnlyStore, Corrupt, SchemaTooNew)
+    kind.code
+    for kind in (StorageError, DiskFull, ReadOnlyStore, StoreReplaced, Corrupt, SchemaTooNew)
 )
 _DEAD, _STUCK, _HALF, _COLD, _FAIR, _WELL = 0.0, 0.3, 0.5, 0.6, 0.7, 1.0
 # Success rate below which a predictor is not fair, and the costs of latency and drift.

@@ -124,6 +124,9 @@ def _home(home: Path) -> HealthCheck:
     try:
         mode = stat.S_IMODE(home.stat().st_mode)
     except FileNotFoundError:
+        if home.is_symlink():
+            told = f"{home} is a link to {os.path.realpath(home)}, which does not exist"
+            return HealthCheck("data folder", "fail", told, "mend the link, or set MERITORY_HOME")
         return HealthCheck(
             "data folder", "ok", f"{home} does not exist yet", "the first memory creates it"
         )
@@ -157,9 +160,7 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
     embedder, embedder_check = _embedder(patient.spec)
     place, file = patient.place, patient.place.file
     if file is not None and not file.exists():
-        yield HealthCheck(
-            "store", "ok", f"{file} does not exist yet", "the first memory creates it"
-        )
+        yield _new_store(file, patient.home)
         yield embedder_check
         return
     try:
@@ -191,6 +192,16 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
             yield _checked("vectors", lambda: _vectors(store, embedder))
     finally:
         store.close()
+
+
+def _new_store(file: Path, home: Path) -> HealthCheck:
+    """Check that a store that does not exist yet can be created."""
+    target = Path(os.path.realpath(file))
+    if target.parent.is_dir() or file.parent == home and not file.is_symlink():
+        hint = "the first memory creates it"
+        return HealthCheck("store", "ok", f"{file} does not exist yet", hint)
+    told = f"{file} cannot be opened: there is no folder {target.parent}"
+    return HealthCheck("store", "fail", told, "create the folder, or set another path")
 
 
 def _checked(name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
@@ -228,14 +239,17 @@ def _contents(store: Store, *, deep: bool) -> HealthCheck:
     except MeritoryError as error:
         damage = [error.message]
     if not damage:
-        told = "every memory fits its checksum" if deep else "the database is sound"
-        return HealthCheck(name, "ok", told, "" if deep else "--deep reads every memory too")
-    more = f" and {len(damage) - _DAMAGE_SHOWN} more" if len(damage) > _DAMAGE_SHOWN else ""
+        told = "every row matches its checksum" if deep else "the database is sound"
+        return HealthCheck(name, "ok", told, "" if deep else "--deep reads every row too")
+    # Each sentence of the deep check names its rows.
+    shown = len(damage) if deep else _DAMAGE_SHOWN
+    more = f" and {len(damage) - shown} more" if len(damage) > shown else ""
     return HealthCheck(
         name,
         "fail",
-        "; ".join(damage[:_DAMAGE_SHOWN]) + more,
-        "`meritory export` saves what can be read, `meritory restore BACKUP` restores a backup",
+        "; ".join(damage[:shown]) + more,
+        "`meritory doctor --deep --repair` makes again what follows from other data; for the rest"
+        " `meritory restore BACKUP` restores a backup, `meritory export` saves what can be read",
     )
 
 

@@ -11,10 +11,10 @@ the methods here in its own way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.place import Place
@@ -24,6 +24,18 @@ from meritory.store.sql.store import SqlStore, SqlTransaction
 T = TypeVar("T")
 # Its reads see its writes.
 Transaction = SqlTransaction
+
+
+class DamagedRow(NamedTuple):
+    """A row that does not match its checksum, by its table and the columns of its key."""
+
+    table: str
+    key: Mapping[str, Any]
+
+    @property
+    def key_text(self) -> str:
+        """The key, to be printed."""
+        return ", ".join(f"{name} {value}" for name, value in self.key.items())
 
 
 class Store(SqlStore, ABC):
@@ -80,6 +92,17 @@ class Store(SqlStore, ABC):
     @abstractmethod
     def check(self, *, deep: bool) -> list[str]:
         """Return the problems of the files; empty if there are none."""
+
+    @abstractmethod
+    def damaged_rows(self) -> list[DamagedRow]:
+        """Return every row that does not match its checksum."""
+
+    @abstractmethod
+    def repair(self) -> list[str]:
+        """Repair rows and indexes; return what was done, one sentence each.
+
+        Damaged vectors and entity links are deleted: the text of their memory gives them again.
+        """
 
     @abstractmethod
     def backup(self, target: Path) -> None:

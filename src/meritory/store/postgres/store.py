@@ -16,7 +16,7 @@ from meritory.domain.memory import MemoryRecord
 from meritory.domain.place import Place
 from meritory.domain.world import Subscription
 from meritory.store.contract.memories import NeighbourProbe, Search
-from meritory.store.contract.store import Store, Transaction
+from meritory.store.contract.store import DamagedRow, Store, Transaction
 from meritory.store.postgres.connection import CONNECTION_LIMIT, PostgresEngine, WritingConnection
 from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.schema import APP, SCHEMA, STEWARD
@@ -34,12 +34,7 @@ from meritory.store.postgres.write import TOPICS, PostgresTransaction
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground, open_view
 from meritory.store.sql.mapper import SqlConnection, as_json
-from meritory.store.sql.memories import (
-    DAMAGE_LIMIT,
-    MemoryRows,
-    check_memories,
-    visible_scopes,
-)
+from meritory.store.sql.memories import MemoryRows, check_memories, visible_scopes
 from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
@@ -217,11 +212,26 @@ class PostgresStore(Store):
         if not deep:
             self._one(None, "SELECT count(*) FROM tenants", ())
             return []
-        damage: list[str] = []
+        damage = [f"the vector of row {row.key['row']} is damaged" for row in self.damaged_rows()]
         for user in self.users():
             with self._engine.read(user) as connection:
-                damage += check_tenant(connection, user)
+                damage += check_memories(connection, user)
         return damage
+
+    def damaged_rows(self) -> list[DamagedRow]:
+        # PostgreSQL has checksums of pages; only vectors are checked row by row.
+        return [
+            DamagedRow("memory_vectors", {"user": user, "row": row})
+            for user in self.users()
+            for (row,) in self._all(user, _BAD_VECTORS, (user, _UNIT_TOLERANCE))
+        ]
+
+    def repair(self) -> list[str]:
+        drop = "DELETE FROM memory_vectors WHERE user = ? AND row = ?"
+        rows = [(row.key["user"], row.key["row"]) for row in self.damaged_rows()]
+        for user, row in rows:
+            self.write(user, lambda t, key=(user, row): t.connection.execute(drop, key))
+        return [f"deleted {len(rows)} damaged vectors, to make them again"] if rows else []
 
     def backup(self, target: Path) -> None:
         raise InputError(
@@ -300,11 +310,4 @@ def about_login(connection: SqlConnection) -> list[str]:
 _UNIT_TOLERANCE = 0.01
 _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
     WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 * e.dimension
-        OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row LIMIT ?"""
-
-
-def check_tenant(connection: SqlConnection, user: str) -> list[str]:
-    """Read every row of a tenant and check its hash."""
-    bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, DAMAGE_LIMIT)).fetchall()
-    vectors = [f"the vector of row {row} is damaged" for (row,) in bad]
-    return check_memories(connection, user) + vectors
+        OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row"""

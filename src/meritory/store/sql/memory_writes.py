@@ -98,6 +98,21 @@ class SqlMemoryWrites(SqlMemoryQueries):
         history entry.
         """
         record = memory.record
+        row, has_same_text = self._rewrite(memory)
+        self.connection.execute(COUNTERS.update("row"), {"row": row, **self._counters(record)})
+        if memory.vectors or not has_same_text:
+            self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
+            self._set_vectors(row, memory.vectors)
+        if change is not None:
+            self._log(record, change)
+
+    def reindex(self, memory: Indexed) -> None:
+        """Write the words, hashes and entities of an unchanged memory again."""
+        self._rewrite(memory)
+
+    def _rewrite(self, memory: Indexed) -> tuple[int, bool]:
+        """Replace a memory's row and entities; return its number and whether the text stays."""
+        record = memory.record
         found = self._one(
             record.user,
             "SELECT row, content = ? FROM memories WHERE user = ? AND id = ?",
@@ -108,14 +123,9 @@ class SqlMemoryWrites(SqlMemoryQueries):
         row, has_same_text = found
         self._reindex_words(row, memory)
         self.connection.execute(_UPDATE, self._values(memory))
-        self.connection.execute(COUNTERS.update("row"), {"row": row, **self._counters(record)})
-        if memory.vectors or not has_same_text:
-            self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
-            self._set_vectors(row, memory.vectors)
         self.connection.execute("DELETE FROM attributes WHERE row = ? AND is_stated = 0", (row,))
         self._link(row, memory)
-        if change is not None:
-            self._log(record, change)
+        return row, bool(has_same_text)
 
     def _values(self, memory: Indexed) -> dict[str, Any]:
         """Return the stored values of a memory by column."""

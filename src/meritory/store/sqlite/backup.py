@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from meritory.domain.errors import Busy, Corrupt, InputError, NotFound, SchemaTooNew
-from meritory.store.search.index import are_unit
-from meritory.store.sql.memories import DAMAGE_LIMIT, check_memories
+from meritory.store.sqlite import integrity
 from meritory.store.sqlite.engine import (
     BUSY_TIMEOUT_MS,
     connect,
@@ -26,9 +21,7 @@ from meritory.store.sqlite.engine import (
     side_files,
     translated,
 )
-from meritory.store.sqlite.schema import MIGRATIONS
-
-_SHADOW_TABLES = frozenset(f"memories_fts_{part}" for part in ("data", "idx", "docsize", "config"))
+from meritory.store.sqlite.schema import MIGRATIONS, add_functions
 
 
 def snapshot(source: Path, target: Path) -> None:
@@ -80,6 +73,7 @@ def write_backup(connection: sqlite3.Connection, target: Path) -> None:
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as copy:
+            add_functions(copy)
             connection.backup(copy)
             # One plain file: a copy that needs its own log is easy to break.
             copy.execute("PRAGMA journal_mode = DELETE")
@@ -156,62 +150,10 @@ def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
         raise SchemaTooNew(f"{path} was written by a newer Meritory", hint="upgrade Meritory")
     if schema_version(connection) < 1:
         raise Corrupt(f"{path} is not a Meritory store", hint="choose another backup")
-    if _objects(connection) != _expected_objects(schema_version(connection)):
+    if not integrity.has_our_schema(connection):
         raise Corrupt(f"{path} has tables that Meritory never made", hint="choose another backup")
-    damage = check(connection, deep=True)
+    damage = integrity.check(connection, deep=True)
     if damage:
         raise Corrupt(
             f"{path} is damaged: {damage[0]}", hint="nothing was changed; try an older backup"
         )
-
-
-def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
-    """Return the objects of the schema without those of SQLite and FTS5."""
-    found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
-    return {
-        (kind, name, sql)
-        for kind, name, sql in found
-        if not name.startswith("sqlite_") and not (kind == "table" and name in _SHADOW_TABLES)
-    }
-
-
-def _expected_objects(version: int) -> set[tuple[str, str, str]]:
-    """Return the objects that our migrations make: a backup must not bring a foreign trigger."""
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
-        for migration in MIGRATIONS[:version]:
-            for statement in migration.statements:
-                fresh.execute(statement)
-        return _objects(fresh)
-
-
-def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
-    """Return the problems of the database; `deep` also reads every row and its hash."""
-    # Only the slow check compares indexes with their tables; a wrong one can hide every memory.
-    pragma = "integrity_check" if deep else "quick_check"
-    try:
-        rows = connection.execute(f"PRAGMA {pragma}({DAMAGE_LIMIT})").fetchall()
-        damage = [text for (text,) in rows if text != "ok"]
-        return damage + _contents(connection) if deep else damage
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        return [f"the database cannot be read: {error}"]
-
-
-def _contents(connection: sqlite3.Connection) -> list[str]:
-    damage = []
-    if _objects(connection) != _expected_objects(schema_version(connection)):
-        damage.append("the schema is not the one Meritory made")
-    damage += check_memories(connection)
-    damage += itertools.islice(_damaged_vectors(connection), DAMAGE_LIMIT)
-    broken = connection.execute("PRAGMA foreign_key_check").fetchall()
-    return damage + [f"a row of {table} points at nothing" for table, *_ in broken[:DAMAGE_LIMIT]]
-
-
-def _damaged_vectors(connection: sqlite3.Connection) -> Iterator[str]:
-    found = connection.execute(
-        """SELECT v.row, v.vector, length(v.vector) IS 4 * e.dimension FROM memory_vectors v
-            JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0"""
-    )
-    for row, blob, has_its_length in found:
-        is_whole = has_its_length and isinstance(blob, bytes)
-        if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
-            yield f"the vector of row {row} is damaged"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import queue
 import re
@@ -23,11 +24,12 @@ from meritory.domain.errors import (
     ReadOnlyStore,
     SchemaTooNew,
     StorageError,
+    StoreReplaced,
     translate_system,
 )
 from meritory.store.sql.predictor import TaughtReader
 from meritory.store.sqlite import purge
-from meritory.store.sqlite.schema import MIGRATIONS
+from meritory.store.sqlite.schema import MIGRATIONS, add_functions
 
 # Strict tables, which the schema uses, came with this version.
 SQLITE_VERSION_MIN = (3, 37, 0)
@@ -123,10 +125,12 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             "foreign_keys = ON",
             "secure_delete = ON",
             "synchronous = FULL",
+            "trusted_schema = ON",
             f"cache_size = -{WRITER_CACHE_KIB if write else READER_CACHE_KIB}",
             *(() if write else ("query_only = ON",)),
         ):
             connection.execute(f"PRAGMA {pragma}")
+        add_functions(connection)
     except BaseException:
         connection.close()
         raise
@@ -192,6 +196,24 @@ def create(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def require_one_name(path: Path) -> None:
+    """Refuse a file with a second name: SQLite would keep one log for each."""
+    if path.stat().st_nlink == 1:
+        return
+    # A killed process may leave the second name of a file that it made, moved or set aside.
+    name = glob.escape(path.name)
+    for pattern in (f"{name}.new-*", f"{name}.moving", f"{name}.before-restore-*/{name}"):
+        for other in path.parent.glob(pattern):
+            if other.samefile(path):
+                other.unlink(missing_ok=True)
+    if path.stat().st_nlink > 1:
+        raise StorageError(
+            f"{path} is a hard link: the same file has another name",
+            hint="two processes would use it with two logs and damage it; delete the other name, "
+            "or replace it with a symbolic link",
+        )
+
+
 def side_files(path: Path) -> tuple[Path, Path]:
     """Return the write-ahead log and the shared-memory file of a database."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
@@ -211,7 +233,7 @@ class SqliteEngine:
         self._closed = False
         with translated(path):
             self._writer = self._open_writer()
-            self._file = path.stat().st_ino
+            self._files = self._identities()
         # What an earlier purge had to leave stays due if something is in the way.
         with (
             contextlib.suppress(StorageError, Busy),
@@ -231,12 +253,15 @@ class SqliteEngine:
                 f"{self.path} is empty, which no Meritory database ever is",
                 hint="restore a backup with `meritory restore`, or delete the file to start again",
             )
+        require_one_name(self.path)
         connection = connect(self.path, write=True)
         try:
             demand_ours(connection, self.path)
             migrate(connection, self.path)
             # A backup that was put here by hand is a plain file without a log.
             connection.execute("PRAGMA journal_mode = WAL")
+            # The first read creates the log.
+            schema_version(connection)
         except BaseException:
             connection.close()
             raise
@@ -249,15 +274,29 @@ class SqliteEngine:
                 f"{self.path} was opened before a fork", hint="open it again in this process"
             )
 
-    def _require_file(self) -> None:
-        """Refuse a file that was replaced: writes would be lost, and two logs do not mix."""
-        try:
-            file = os.stat(self.path).st_ino
-        except OSError:
-            file = None
-        if file != self._file:
-            raise StorageError(
-                f"{self.path} was moved, replaced or deleted while it was open",
+    def _identities(self) -> tuple[int | None, ...]:
+        """Return which files the names of the database and its logs stand for."""
+        found = []
+        for file in (self.path, *side_files(self.path)):
+            try:
+                found.append(os.stat(file).st_ino)
+            except OSError:
+                found.append(None)
+        return tuple(found)
+
+    def require_files(self) -> None:
+        """Refuse files that were replaced: writes would be lost, and two logs do not mix."""
+        found = self._identities()
+        if found != self._files:
+            if found == (self._files[0], None, self._files[2]):
+                # The deleted log is still open here: save what was acknowledged.
+                with contextlib.suppress(sqlite3.Error):
+                    self._writer.execute("PRAGMA wal_checkpoint")
+            names = (self.path, *side_files(self.path))
+            pairs = zip(names, found, self._files, strict=True)
+            changed = next(name for name, file, former in pairs if file != former)
+            raise StoreReplaced(
+                f"{changed} was moved, replaced or deleted while it was open",
                 hint="put it back, or restart whatever has it open (`meritory down`)",
             )
 
@@ -271,7 +310,7 @@ class SqliteEngine:
             try:
                 connection = self._readers.pop()
             except IndexError:
-                self._require_file()
+                self.require_files()
                 connection = connect(self.path, write=False)
             try:
                 yield connection
@@ -289,7 +328,8 @@ class SqliteEngine:
     def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction on the writer thread; return once it is on disk."""
         self._require_process()
-        self._require_file()
+        if not self._closed:
+            self.require_files()
         future: Future[T] = Future()
         # Under one lock with `close`: a write queued behind its end mark would never run.
         with self._start_lock:
@@ -339,6 +379,8 @@ class SqliteEngine:
                         raise
                     future.set_exception(self._typed(error))
             self._writer.execute("COMMIT")
+            # A log that was deleted takes the commit with it.
+            self.require_files()
         except BaseException as error:
             with contextlib.suppress(sqlite3.Error):
                 if self._writer.in_transaction:
@@ -372,7 +414,7 @@ class SqliteEngine:
     def erase_traces(self) -> None:
         """Rewrite the database without deleted texts and empty the write-ahead log."""
         self._require_process()
-        self._require_file()
+        self.require_files()
         with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
             self._erase(own)
 

@@ -1,15 +1,29 @@
-"""The schema of a SQLite store: the shared tables, and a full-text index that triggers fill."""
+"""The schema of a SQLite store: the shared tables, and a full-text index that triggers fill.
+
+Every table has a generated column `checksum` over all its columns, so each write of a row, by any
+statement, stores the checksum of its new values. Reads do not need the function that computes it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import sqlite3
+from typing import Any
+
 from meritory.store.sql.tables import BY_NAME, TABLES, Migration, SqlTable
+
+# The tables of a SQLite store.
+STORED_TABLES = tuple(table for table in TABLES if table.engine != "postgres")
 
 # A table with large values is smaller and faster with row ids.
 _WITH_ROW_IDS = frozenset({"memory_vectors"})
 
 _FULL_TEXT = (
+    # The contents of the index: FTS5 compares with them, and rebuilds from them.
+    """CREATE VIEW memories_live AS SELECT row, content, words FROM memories
+        WHERE deleted_at IS NULL AND superseded_by IS NULL""",
     """CREATE VIRTUAL TABLE memories_fts USING fts5 (
-        content, words, content = 'memories', content_rowid = 'row',
+        content, words, content = 'memories_live', content_rowid = 'row',
         tokenize = 'porter unicode61 remove_diacritics 2'
     )""",
     "CREATE VIRTUAL TABLE memories_vocabulary USING fts5vocab ('memories_fts', 'row')",
@@ -38,6 +52,24 @@ _FIRST_ROWS = """INSERT INTO meta VALUES
     ('change', '0'), ('learned', '0'), ('secret', lower(hex(randomblob(32))))"""
 
 
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Register the function of the schema, without which rows can be read but not written."""
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+
+
+def row_checksum(*values: Any) -> bytes:
+    """Return the checksum of the values of a row, as `checksum_values` selects them."""
+    # Bytes, numbers and None have the same `repr` in every version of Python.
+    return hashlib.blake2b(repr(values).encode("ascii"), digest_size=8).digest()
+
+
+def checksum_values(table: SqlTable) -> str:
+    """Return the SQL of the values that a checksum covers: all columns, in their order."""
+    # Damaged text may not be text. SQLite does not store a negative zero.
+    forms = {"TEXT": "CAST({} AS BLOB)", "REAL": "{} + 0.0"}
+    return ", ".join(forms.get(column.type, "{}").format(column.name) for column in table.columns)
+
+
 def _create(table: SqlTable) -> list[str]:
     """Return the statements that create a table and its indexes."""
     lines = []
@@ -58,6 +90,7 @@ def _create(table: SqlTable) -> list[str]:
             line += f" REFERENCES {column.references} ({BY_NAME[column.references].key[0]})"
             line += " ON DELETE CASCADE" if column.cascades else ""
         lines.append(line)
+    lines.append(f"checksum BLOB NOT NULL AS (row_checksum({checksum_values(table)})) STORED")
     if len(table.key) > 1:
         lines.append(f"PRIMARY KEY ({', '.join(table.key)})")
     if table.unique:
@@ -79,12 +112,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         1,
         "first",
         (
-            *(
-                statement
-                for table in TABLES
-                if table.engine != "postgres"
-                for statement in _create(table)
-            ),
+            *(statement for table in STORED_TABLES for statement in _create(table)),
             *_FULL_TEXT,
             _FIRST_ROWS,
         ),

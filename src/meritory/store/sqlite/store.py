@@ -13,12 +13,12 @@ from typing import TypeVar
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.place import Place
 from meritory.store.contract.memories import NeighbourProbe, Search
-from meritory.store.contract.store import Store, Transaction
+from meritory.store.contract.store import DamagedRow, Store, Transaction
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground, open_view, synchronise
 from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MemoryRows, visible_scopes
-from meritory.store.sqlite import backup, fulltext
+from meritory.store.sqlite import backup, fulltext, integrity
 from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
 from meritory.store.sqlite.fulltext import Stemmer
 
@@ -115,7 +115,14 @@ class SqliteStore(Store):
 
     def check(self, *, deep: bool) -> list[str]:
         with self._engine.read() as connection:
-            return backup.check(connection, deep=deep)
+            return integrity.check(connection, deep=deep)
+
+    def damaged_rows(self) -> list[DamagedRow]:
+        with self._engine.read() as connection:
+            return integrity.damaged_rows(connection)
+
+    def repair(self) -> list[str]:
+        return self._engine.write(integrity.repair)
 
     def backup(self, target: Path) -> None:
         with self._engine.read() as connection:
@@ -125,6 +132,7 @@ class SqliteStore(Store):
         self._engine.erase_traces()
 
     def size_bytes(self) -> int:
+        self._engine.require_files()
         files = (self.path, *side_files(self.path))
         return sum(file.stat().st_size for file in files if file.exists())
 

@@ -1,0 +1,279 @@
+"""Damage in a SQLite file: find it by checksums, and repair what follows from other data."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from meritory.store.contract.store import DamagedRow
+from meritory.store.search.index import are_unit
+from meritory.store.sql.memories import DAMAGE_LIMIT, check_memories
+from meritory.store.sql.tables import BY_NAME, SqlTable
+from meritory.store.sqlite.schema import (
+    MIGRATIONS,
+    STORED_TABLES,
+    add_functions,
+    checksum_values,
+    row_checksum,
+)
+
+_SHADOW_TABLES = tuple(f"memories_fts_{part}" for part in ("data", "idx", "docsize", "config"))
+# Rows that the text of their memory gives again; those that refer to others come first.
+_DERIVED = ("memory_vectors", "attributes", "aspects", "entities")
+# Of a longer value only single bits are tried, and of the longest nothing.
+_TRIED_BYTES, _TRIED_BITS = 1_024, 16_384
+_BITS = tuple(1 << bit for bit in range(8))
+_INTEGER_BYTES = (1, 2, 3, 4, 6, 8)
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+
+
+def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
+    """Return the problems of the database; `deep` also reads every row and its checksum."""
+    # Only the slow check compares indexes with their tables; a wrong one can hide every memory.
+    pragma = "integrity_check" if deep else "quick_check"
+    checks: list[Callable[[sqlite3.Connection], Iterable[str]]] = [
+        lambda connection: (
+            text
+            for (text,) in connection.execute(f"PRAGMA {pragma}({DAMAGE_LIMIT})")
+            if text != "ok"
+        )
+    ]
+    if deep:
+        checks += [_schema, _rows, check_memories, _vectors, _links, _numbers, _full_text]
+    damage: list[str] = []
+    for find in checks:
+        try:
+            damage += itertools.islice(find(connection), 2 * DAMAGE_LIMIT)
+        except _UNREADABLE as error:
+            damage.append(f"the database cannot be read: {error}")
+    return list(dict.fromkeys(damage))
+
+
+def has_our_schema(connection: sqlite3.Connection) -> bool:
+    """Return whether the database has exactly the objects that our migrations make."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        add_functions(fresh)
+        for migration in MIGRATIONS[:version]:
+            for statement in migration.statements:
+                fresh.execute(statement)
+        return _objects(connection) == _objects(fresh)
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Return the objects of the schema without those of SQLite and FTS5."""
+    found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
+    return {
+        (kind, name, sql)
+        for kind, name, sql in found
+        if not name.startswith("sqlite_") and not (kind == "table" and name in _SHADOW_TABLES)
+    }
+
+
+def _schema(connection: sqlite3.Connection) -> Iterator[str]:
+    if not has_our_schema(connection):
+        yield "the schema is not the one Meritory made"
+
+
+def _rows(connection: sqlite3.Connection) -> Iterator[str]:
+    for table, rows in itertools.groupby(damaged_rows(connection), lambda row: row.table):
+        found = list(rows)
+        named = "; ".join(row.key_text for row in found[:DAMAGE_LIMIT])
+        more = f"; and {len(found) - DAMAGE_LIMIT} more" if len(found) > DAMAGE_LIMIT else ""
+        yield f"{len(found)} rows of {table} do not match their checksum: {named}{more}"
+
+
+def _vectors(connection: sqlite3.Connection) -> Iterator[str]:
+    found = connection.execute(
+        """SELECT v.row, v.vector, length(v.vector) IS 4 * e.dimension FROM memory_vectors v
+            JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0"""
+    )
+    for row, blob, has_its_length in found:
+        is_whole = has_its_length and isinstance(blob, bytes)
+        if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
+            yield f"the vector of row {row} is damaged"
+
+
+def _links(connection: sqlite3.Connection) -> Iterator[str]:
+    for table, *_ in connection.execute("PRAGMA foreign_key_check"):
+        yield f"a row of {table} points at nothing"
+
+
+def _numbers(connection: sqlite3.Connection) -> Iterator[str]:
+    """Find tables that would give the number of one of their rows again."""
+    for name, last in connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
+        number = BY_NAME[name].number if name in BY_NAME else None
+        if number is None:
+            yield f"sqlite_sequence counts the rows of an unknown table {str(name)[:40]!r}"
+            continue
+        (used,) = connection.execute(f"SELECT max({number}) FROM {name}").fetchone()  # noqa: S608
+        if not isinstance(last, int) or last < (used or 0):
+            yield f"sqlite_sequence has {last!r} as the last number of {name}, which has {used}"
+
+
+def _full_text(connection: sqlite3.Connection) -> Iterator[str]:
+    """Let FTS5 compare a copy of the index with the texts: its check needs a write lock."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+        copy.execute("CREATE TABLE memories_live (row INTEGER PRIMARY KEY, content, words)")
+        for name, sql in connection.execute("SELECT name, sql FROM sqlite_master"):
+            if name == "memories_fts":
+                copy.execute(sql)
+        for table in ("memories_live", *_SHADOW_TABLES):
+            rows = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - our names
+            marks = ", ".join("?" for _ in rows.description)
+            copy.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608
+        try:
+            copy.execute(
+                "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
+            )
+        except sqlite3.DatabaseError:
+            yield "the full-text index does not match the memories"
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def damaged_rows(connection: sqlite3.Connection) -> list[DamagedRow]:
+    """Return the rows that do not match their checksum, table by table."""
+    return [
+        DamagedRow(table.name, dict(zip(table.key, map(_text, key), strict=True)))
+        for table in STORED_TABLES
+        for key in _damaged(connection, table, ", ".join(_key_values(table)))
+    ]
+
+
+def _damaged(connection: sqlite3.Connection, table: SqlTable, wanted: str) -> list[Any]:
+    return connection.execute(
+        f"SELECT {wanted} FROM {table.name}"  # noqa: S608 - our names
+        f" WHERE checksum IS NOT row_checksum({checksum_values(table)})"
+    ).fetchall()
+
+
+def _key_values(table: SqlTable) -> list[str]:
+    # Expressions, because a damaged key is not where an index looks for it.
+    return [
+        f"CAST({name} AS BLOB)" if table.column(name).type == "TEXT" else f"+{name}"
+        for name in table.key
+    ]
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def _restore_bytes(connection: sqlite3.Connection) -> int:
+    """Undo changes of a single byte in rows, which the checksum proves; return their number."""
+    count = 0
+    for table in STORED_TABLES:
+        wanted = ", ".join((*_key_values(table), "checksum", checksum_values(table)))
+        for row in _damaged(connection, table, wanted):
+            key, (checksum, *values) = row[: len(table.key)], row[len(table.key) :]
+            found = _restored(values, checksum)
+            # A row on a damaged page may be impossible to write.
+            with contextlib.suppress(sqlite3.DatabaseError):
+                count += 0 if found is None else _set(connection, table, key, *found)
+    return count
+
+
+def _set(connection: sqlite3.Connection, table: SqlTable, key: Any, at: int, value: Any) -> int:
+    """Store one value of a row, and with it the checksum of all; return how many rows changed."""
+    column = table.columns[at]
+    form = "CAST(? AS TEXT)" if column.type == "TEXT" else "?"
+    where = " AND ".join(f"{name} IS ?" for name in _key_values(table))
+    return connection.execute(
+        f"UPDATE {table.name} SET {column.name} = {form} WHERE {where}",  # noqa: S608 - our names
+        (value, *key),
+    ).rowcount
+
+
+def _restored(values: Sequence[Any], checksum: Any) -> tuple[int, Any] | None:
+    """Return the place and the former value of the one byte that changed; None if there is none."""
+    if not isinstance(checksum, bytes) or len(checksum) != len(row_checksum()):
+        return None
+    changed = sum(a != b for a, b in zip(checksum, row_checksum(*values), strict=True))
+    if changed == 1:
+        # The byte was one of the checksum: two checksums are never that close by chance.
+        return 0, values[0]
+    texts = [repr(value) for value in values]
+    for at, value in enumerate(values):
+        head = hashlib.blake2b(
+            "".join(("(", *(f"{text}, " for text in texts[:at]))).encode("ascii"), digest_size=8
+        )
+        tail = "".join((*(f", {text}" for text in texts[at + 1 :]), ")"))
+        for former in _neighbours(value):
+            tried = head.copy()
+            tried.update(f"{former!r}{tail}".encode("ascii"))
+            if tried.digest() == checksum:
+                return at, former
+    return None
+
+
+def _neighbours(value: Any) -> Iterator[Any]:
+    """Yield the values that differ from this one in a single stored byte."""
+    if isinstance(value, bytes) and len(value) <= _TRIED_BITS:
+        changes = range(1, 256) if len(value) <= _TRIED_BYTES else _BITS
+        for at, byte in enumerate(value):
+            head, tail = value[:at], value[at + 1 :]
+            yield from (head + bytes((byte ^ change,)) + tail for change in changes)
+    elif isinstance(value, int):
+        for size in _INTEGER_BYTES:
+            with contextlib.suppress(OverflowError):
+                stored = value.to_bytes(size, "big", signed=True)
+                yield from (int.from_bytes(one, "big", signed=True) for one in _neighbours(stored))
+    elif isinstance(value, float):
+        yield from (struct.unpack(">d", one)[0] for one in _neighbours(struct.pack(">d", value)))
+        if value.is_integer() and abs(value) < 2**48:
+            # SQLite stores it like an integer.
+            yield from (float(one) for one in _neighbours(int(value)))
+
+
+def repair(connection: sqlite3.Connection) -> list[str]:
+    """Repair rows and indexes, delete damaged rows that can be made again; return what was done."""
+    done = []
+    # First, because writes need the indexes.
+    for what, statement in (
+        ("indexes", "REINDEX"),
+        ("full-text index", "INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')"),
+    ):
+        try:
+            connection.execute(statement)
+            done.append(f"rebuilt the {what}")
+        except sqlite3.DatabaseError as error:
+            done.append(f"could not rebuild the {what}: {error}")
+    if count := _restore_bytes(connection):
+        done.append(f"restored {count} rows in which one byte had changed")
+    if count := _drop_derived(connection):
+        done.append(f"deleted {count} damaged vectors and entity links, to make them again")
+    return done
+
+
+def _drop_derived(connection: sqlite3.Connection) -> int:
+    """Delete damaged rows that can be made again, and rows that refer to a missing one."""
+    deleted = []
+    for name in _DERIVED:
+        table = BY_NAME[name]
+        where = " AND ".join(f"{key} IS ?" for key in _key_values(table))
+        for key in _damaged(connection, table, ", ".join(_key_values(table))):
+            deleted.append((f"DELETE FROM {name} WHERE {where}", key))  # noqa: S608 - our names
+    for table in map(BY_NAME.__getitem__, _DERIVED[::-1]):
+        deleted += [
+            (
+                f"DELETE FROM {table.name} WHERE {column.name} NOT IN"  # noqa: S608 - our names
+                f" (SELECT {BY_NAME[column.references].key[0]} FROM {column.references})",
+                (),
+            )
+            for column in table.columns
+            if column.references
+        ]
+    count = 0
+    for statement, values in deleted:
+        with contextlib.suppress(sqlite3.DatabaseError):
+            count += connection.execute(statement, values).rowcount
+    return count
