@@ -94,7 +94,8 @@ VERBS: dict[str, Callable[[Transaction, str], object]] = {
     "add_hits": lambda t, key: t.add_hits(USER, key, [memory_id(1)]),
     "add_ratings": lambda t, key: t.add_ratings(USER, key, [rating(1, 0.5)]),
     "mark_harmful": lambda t, key: t.mark_harmful(USER, key, [memory_id(1)]),
-    "restore_context": lambda t, key: t.restore_context(USER, key, [memory_id(1)]),
+    "offer_again": lambda t, key: t.offer_again(USER, key, 1, [("m1", memory_id(1))]),
+    "deliver": lambda t, key: t.deliver(USER, key, "code"),
     "clear_context": lambda t, key: t.clear_context(USER, key),
     "put_transcript": lambda t, key: t.put_transcript(USER, key, [Turn("user", "hi")]),
     "put_digest": lambda t, key: t.put_digest(USER, key, b"\x00digest"),
@@ -340,7 +341,7 @@ class Sessions:
             assert [one.injection for one in shown] == [1] * 11 + [2]
             assert all(one.in_context for one in shown)
             assert opened.injections(USER, KEY) == [
-                replace(first, memories=(), is_explained=False),
+                replace(first, memories=()),
                 replace(second, memories=()),
             ]
             found = opened.session(USER, KEY)
@@ -374,9 +375,62 @@ class Sessions:
         store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 1, 2)))
         store.write(USER, lambda t: t.clear_context(USER, KEY))
         assert [one.in_context for one in store.shown(USER, KEY)] == [False, False]
-        store.write(USER, lambda t: t.restore_context(USER, KEY, [memory_id(2)]))
+        store.write(USER, lambda t: t.offer_again(USER, KEY, 1, [("m2", memory_id(2))]))
+        assert [one.in_context for one in store.shown(USER, KEY)] == [False, False]
+        assert store.write(USER, lambda t: t.deliver(USER, KEY, injection(1).code))
         assert [one.in_context for one in store.shown(USER, KEY)] == [False, True]
         assert len(store.shown(USER, KEY)) == 2
+
+    def test_what_is_not_delivered_was_not_shown(self, shelf: Shelf) -> None:
+        store = shelf.store
+        insert(store, record(1), record(2))
+        begin(store, 1, 2)
+        offered = injection(1, 1, is_explained=True, is_delivered=False)
+        store.write(USER, lambda t: t.put_injection(USER, KEY, offered))
+        for opened in shelf.before_and_after_reopening():
+            assert opened.shown(USER, KEY) == []
+            assert opened.undelivered(USER, KEY) == opened.injections(USER, KEY) == [offered]
+            found = rows(opened)[1]
+            assert (found.handle, found.injection, found.in_context) == (None, None, False)
+            assert not found.candidate.was_injected
+            assert opened.get(USER, memory_id(1)).access_count == 0
+            known = opened.session(USER, KEY)
+            # Its number and its handles are taken, though.
+            assert (known.injection_count, known.handle_count, known.is_explained) == (1, 1, False)
+
+    def test_a_delivery_counts_once(self, store: Store) -> None:
+        insert(store, record(1))
+        begin(store, 1)
+        offered = injection(1, 1, is_explained=True, is_delivered=False)
+        store.write(USER, lambda t: t.put_injection(USER, KEY, offered))
+        given = [store.write(USER, lambda t: t.deliver(USER, KEY, offered.code)) for _ in "12"]
+        assert given == [True, False]
+        assert not store.write(USER, lambda t: t.deliver(USER, KEY, "no such code"))
+        (shown,) = store.shown(USER, KEY)
+        assert (shown.handle, shown.injection, shown.in_context) == ("m1", 1, True)
+        assert store.undelivered(USER, KEY) == []
+        assert store.session(USER, KEY).is_explained
+        assert store.get(USER, memory_id(1)).access_count == 1
+        # The same block once more, after a compaction.
+        store.write(USER, lambda t: t.offer_again(USER, KEY, 1, offered.memories))
+        store.write(USER, lambda t: t.deliver(USER, KEY, offered.code))
+        assert store.get(USER, memory_id(1)).access_count == 1
+
+    def test_a_late_delivery_keeps_the_handle_of_an_earlier_one(self, store: Store) -> None:
+        begin(store, 1)
+        late = injection(1, 1, is_delivered=False)
+        store.write(USER, lambda t: t.put_injection(USER, KEY, late))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(2, 1, first=2)))
+        store.write(USER, lambda t: t.deliver(USER, KEY, late.code))
+        assert [(one.handle, one.injection) for one in store.shown(USER, KEY)] == [("m2", 2)]
+
+    def test_a_purge_erases_what_is_only_offered(self, store: Store) -> None:
+        insert(store, record(1), record(2))
+        begin(store, 1, 2)
+        offered = injection(1, 1, 2, is_delivered=False)
+        store.write(USER, lambda t: t.put_injection(USER, KEY, offered))
+        store.write(USER, lambda t: t.purge(USER, memory_id(1)))
+        assert [one.memories for one in store.undelivered(USER, KEY)] == [(("m2", memory_id(2)),)]
 
     def test_hits_count_up_and_come_in_from_outside(self, store: Store) -> None:
         begin(store, 1, 2)

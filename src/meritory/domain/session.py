@@ -171,7 +171,10 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """One block of memories that was shown to the agent; `memories` pairs handles with ids."""
+    """One block of memories for the agent; `memories` pairs handles with ids.
+
+    One that was delivered is read without its memories, which have rows of their own.
+    """
 
     number: int
     kind: InjectionKind
@@ -181,6 +184,8 @@ class Injection:
     token_count: int
     memories: tuple[tuple[str, str], ...] = ()
     is_explained: bool = False
+    # Whether the agent has got it: without that none of its memories counts as shown.
+    is_delivered: bool = True
 
 
 class ShownRow(NamedTuple):

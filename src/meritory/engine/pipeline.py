@@ -155,7 +155,7 @@ def open_session(services: Services, request: StartRequest, known: SessionRecord
             if served is not None:
                 return served
             known = known_session(services.store, request.scope, request.key)
-        return resume(services, known)
+        return resume(services, known, request.awaits_receipt)
 
 
 def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> Served | None:
@@ -176,6 +176,7 @@ def select_for_prompt(run: prompting.PromptRun) -> None:
     else:
         run_stages("start", RANK, ranking)
         prompting.select_ranked(run, ranking)
+    prompting.select_undelivered(run)
 
 
 PROMPT = (

@@ -37,6 +37,10 @@ class StartRequest:
     harness: str | None = None
     cwd: str | None = None
     request_id: str | None = None
+    # Whether the caller reports later that the text has reached the agent.
+    awaits_receipt: bool = False
+    # Memories that the agent has got, though the store could not record it.
+    barred: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

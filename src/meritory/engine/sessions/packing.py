@@ -67,7 +67,7 @@ class PackedMemories:
     """The memories chosen for a block, in the order they are shown."""
 
     memories: tuple[MemoryRecord, ...]
-    # All candidates, with their propensities and whether they were chosen.
+    # All candidates, with their propensities.
     candidates: tuple[Candidate, ...]
     overflow: tuple[str, ...]
     explored: str | None = None
@@ -102,7 +102,7 @@ def pack_start(run: Ranking, empty: render.Block) -> PackedMemories:
             candidates[index] = candidates[index]._replace(propensity=propensity)
     for index in tried.packing.chosen:
         source = "exploration" if index == tried.explored else candidates[index].source
-        candidates[index] = candidates[index]._replace(was_injected=True, source=source)
+        candidates[index] = candidates[index]._replace(source=source)
     return PackedMemories(
         memories=tuple(texts.records[index] for index in tried.packing.chosen),
         candidates=tuple(candidates),

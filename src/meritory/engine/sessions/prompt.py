@@ -21,7 +21,7 @@ from meritory.engine.sessions import packing, ratings
 from meritory.engine.sessions.context import StartRequest, clean, find_known_session, storable
 from meritory.engine.sessions.packing import Served, ShownMemory
 from meritory.engine.sessions.ranking import Ranking
-from meritory.engine.sessions.start import ranking_details
+from meritory.engine.sessions.start import live_memories, ranking_details
 from meritory.rank import hybrid
 from meritory.rank import packing as rank_packing
 from meritory.rank.hybrid import REQUIRED
@@ -55,11 +55,22 @@ class PromptRequest:
     request_id: str | None = None
     # Whether the harness shows the agent nothing of the reply.
     is_silent: bool = False
+    # Whether the caller reports later that the text has reached the agent.
+    awaits_receipt: bool = False
+    # Memories that the agent gets in the same reply, or has got though that was not recorded.
+    barred: frozenset[str] = frozenset()
 
     def as_start(self) -> StartRequest:
         """Return the start of a session that begins with this prompt."""
         return StartRequest(
-            self.key, self.scope, self.prompt, self.harness, self.cwd, self.request_id
+            self.key,
+            self.scope,
+            self.prompt,
+            self.harness,
+            self.cwd,
+            self.request_id,
+            self.awaits_receipt,
+            self.barred,
         )
 
 
@@ -91,7 +102,8 @@ class PromptRun:
     @property
     def barred(self) -> set[str]:
         """Return the ids of memories that are in context already, or did harm."""
-        return {row.memory_id for row in self.shown if row.in_context or row.is_harmful}
+        shown = {row.memory_id for row in self.shown if row.in_context or row.is_harmful}
+        return shown | self.request.barred
 
     @property
     def read_count(self) -> int:
@@ -209,6 +221,23 @@ def select_recalled(run: PromptRun) -> None:
         run.hits = tuple(traits[row].id for row in pool.rare_hits if row in traits)
 
 
+def select_undelivered(run: PromptRun) -> None:
+    """Put what earlier prompts offered, and the agent never got, in front of the selection."""
+    session, barred = run.session, run.barred
+    offered = run.services.store.undelivered(session.user, session.key)
+    ids = {
+        memory_id: None
+        for one in offered
+        for _, memory_id in one.memories
+        if one.kind == "prompt" and memory_id not in barred
+    }
+    again = live_memories(run.services, session, list(ids))
+    known = {one.memory_id for one in run.candidates}
+    fresh = (again[memory_id] for memory_id in again if memory_id not in known)
+    run.memories = (*again.values(), *(one for one in run.memories if one.id not in again))
+    run.candidates = (*run.candidates, *(_unranked(record, 1.0, "recall") for record in fresh))
+
+
 def near_prompt(
     pool: SearchPool, weight: hybrid.Scores, final: hybrid.Scores, floor: float
 ) -> NDArray[np.intp]:
@@ -291,6 +320,7 @@ def pack_prompt(run: PromptRun) -> None:
             token_count=token_estimate(text),
             memories=tuple((handle, record.id) for handle, record in handled),
             is_explained=full.ask and bool(handled or earlier),
+            is_delivered=not run.request.awaits_receipt,
         )
 
 

@@ -6,6 +6,8 @@ import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Injection, SessionRecord
@@ -43,6 +45,9 @@ def pack_opening(run: SessionRun) -> None:
     """Choose the memories that open the session and write the text around them."""
     services, request, context = run.services, run.request, run.context
     policy = services.policy.session
+    if request.barred:
+        is_open = np.array([one.memory_id not in request.barred for one in run.candidates], bool)
+        run.is_worth, run.required = run.is_worth & is_open, run.required & is_open
     run.session = session = SessionRecord(
         user=request.scope.user,
         key=request.key,
@@ -76,6 +81,7 @@ def pack_opening(run: SessionRun) -> None:
             token_count=token_count,
             memories=tuple((handle, record.id) for handle, record in handled),
             is_explained=full.ask and bool(handled),
+            is_delivered=not request.awaits_receipt,
         )
     candidates = {candidate.memory_id: candidate for candidate in packed.candidates}
     run.served = Served(
@@ -154,53 +160,69 @@ def ranking_details(run: Ranking) -> dict[str, dict[str, object]]:
 # -- a session that exists already ----------------------------------------------------------
 
 
-def resume(services: Services, session: SessionRecord) -> Served:
+def resume(services: Services, session: SessionRecord, awaits_receipt: bool = False) -> Served:
     """Return the block a session began with: the same handles, code and bytes."""
     store, policy = services.store, services.policy.session
-    records = store.session_memories(session.user, session.key)
-    first = sorted(
-        (one for one in records if one.injection == FIRST_INJECTION and not one.is_harmful),
-        key=lambda one: int((one.handle or "m0")[1:]),
-    )
-    left = [one for one in records if REQUIRED in one.candidate.origins and not one.handle]
-    live = _live(services, session, [one.memory_id for one in (*first, *left)])
-    shown = [(one, live[one.memory_id]) for one in first if one.memory_id in live]
+    records = {one.memory_id: one for one in store.session_memories(session.user, session.key)}
+    opening = next((o for o in store.injections(session.user, session.key) if _is_first(o)), None)
+    # By id: what the block showed, and what it offers still.
+    handles = {
+        one.memory_id: str(one.handle)
+        for one in records.values()
+        if one.injection == FIRST_INJECTION
+    }
+    for handle, memory_id in opening.memories if opening else ():
+        if memory_id in records and records[memory_id].handle is None:
+            handles[memory_id] = handle
+    first = [one for one in handles if not records[one].is_harmful]
+    first.sort(key=lambda memory_id: int(handles[memory_id][1:]))
+    left = [
+        one.memory_id
+        for one in records.values()
+        if REQUIRED in one.candidate.origins and not one.handle and one.memory_id not in handles
+    ]
+    live = live_memories(services, session, [*first, *left])
+    shown = [(handles[one], live[one], records[one]) for one in first if one in live]
     block = packing.empty_block(store, services.policy.predictor, session, FIRST_INJECTION)
-    injections = store.injections(session.user, session.key)
     full = replace(
         block,
         # As recorded: a store that was moved may have another secret now.
-        code=next((one.code for one in injections if one.number == FIRST_INJECTION), block.code),
+        code=opening.code if opening else block.code,
         status_line=status_line(services, session.user, state_of(services, session.user)),
         explain=True,
         invite=policy.invite,
-        memories=packing.as_shown((str(one.handle), record) for one, record in shown),
-        overflow=tuple(
-            packing.short_name(live[one.memory_id]) for one in left if one.memory_id in live
-        ),
+        memories=packing.as_shown((handle, record) for handle, record, _ in shown),
+        overflow=tuple(packing.short_name(live[one]) for one in left if one in live),
     )
     text = ""
     if full.memories or full.overflow:
         text, _ = _render_opening(full, policy.start_tokens)
     is_recorded = True
-    if session.state != "open" or not all(one.in_context for one, _ in shown):
-        is_recorded = _reopen(services, session, [one.memory_id for one, _ in shown])
+    if session.state != "open" or not all(one.in_context for _, _, one in shown):
+        offer = [(handle, record.id) for handle, record, _ in shown]
+        is_recorded = _reopen(services, session, full.code, offer, awaits_receipt)
     return Served(
         key=session.key,
         inject=text,
         injection=full.code if text else None,
         memories=tuple(
-            ShownMemory(str(one.handle), record, one.candidate.source, one.candidate.rank)
-            for one, record in shown
+            ShownMemory(handle, record, one.candidate.source, one.candidate.rank)
+            for handle, record, one in shown
         ),
         status_line=full.status_line,
-        ranking=tuple(one.memory_id for one in records if one.candidate.source != "fts_only"),
+        ranking=tuple(
+            one.memory_id for one in records.values() if one.candidate.source != "fts_only"
+        ),
         is_recorded=is_recorded,
         scope=session.scope,
     )
 
 
-def _live(
+def _is_first(injection: Injection) -> bool:
+    return injection.number == FIRST_INJECTION
+
+
+def live_memories(
     services: Services, session: SessionRecord, memory_ids: list[str]
 ) -> dict[str, MemoryRecord]:
     """Return the memories that the session may still see, by id."""
@@ -214,14 +236,22 @@ def _live(
     return live
 
 
-def _reopen(services: Services, session: SessionRecord, memory_ids: list[str]) -> bool:
-    """Open a session again with its memories in context; return whether that was recorded."""
+def _reopen(
+    services: Services,
+    session: SessionRecord,
+    code: str,
+    offer: list[tuple[str, str]],
+    awaits_receipt: bool,
+) -> bool:
+    """Open a session again and offer its first block; return whether that was recorded."""
 
     def work(transaction: Transaction) -> None:
         current = transaction.session(session.user, session.key)
         if current.state != "open":
             transaction.update_session(replace(current, state="open", ended_at=None))
-        transaction.restore_context(session.user, session.key, memory_ids)
+        transaction.offer_again(session.user, session.key, FIRST_INJECTION, offer)
+        if not awaits_receipt:
+            transaction.deliver(session.user, session.key, code)
 
     try:
         services.store.write(session.user, work)

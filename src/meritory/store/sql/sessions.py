@@ -15,7 +15,6 @@ from meritory.domain.session import (
     CHANNELS,
     Candidate,
     Event,
-    Injection,
     Judged,
     Labelled,
     Proof,
@@ -54,9 +53,6 @@ _ORIGINS = ColumnCodec(
 SESSIONS = RecordTable("sessions", SessionRecord)
 EVENTS = RecordTable("events", Event, owner=("user",))
 _SPENDING = RecordTable("spending", Spending, owner=("user",))
-_INJECTIONS = RecordTable(
-    "injections", Injection, owner=("session",), omit=("memories", "is_explained")
-)
 _RATINGS = RecordTable("rating_events", Rating, owner=("session",))
 _SCORES = RecordTable("session_scores", SessionScore, owner=("session",))
 _SHOWN = RecordTable("session_memories", ShownRow)
@@ -93,11 +89,7 @@ _PUT_HIT = """INSERT INTO session_memories (session, memory_id, source, origins,
     VALUES (?, ?, 'fts_only', '["text"]', 0.0, ?, 0, 1.0, 0, x'', 1)
     ON CONFLICT (session, memory_id) DO UPDATE
         SET fts_hit_count = session_memories.fts_hit_count + 1"""
-_PUT_SHOWN = """UPDATE session_memories SET was_injected = 1, in_context = 1, handle = ?,
-        injection = coalesce(injection, ?),
-        source = CASE WHEN source = 'fts_only' THEN 'effective' ELSE source END
-    WHERE session = ? AND memory_id = ?"""
-_OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
+OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
 
 
 def no_session(key: str) -> NotFound:
@@ -128,6 +120,9 @@ class SqlOneSession(SqlReader):
         if row is None:
             raise no_session(key)
         return row[0]
+
+    def _session(self, user: str, key: str) -> int:
+        return int(self._session_column(user, key, "session"))
 
 
 class SqlSessionWrites(SqlOneSession):
@@ -165,9 +160,6 @@ class SqlSessionWrites(SqlOneSession):
         if updated.rowcount != 1:
             raise no_session(session.key)
 
-    def _session(self, user: str, key: str) -> int:
-        return int(self._session_column(user, key, "session"))
-
     # -- candidates and injections --------------------------------------------------------
 
     def put_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
@@ -196,32 +188,6 @@ class SqlSessionWrites(SqlOneSession):
         rows = [(session, *_CANDIDATES.row(candidate)) for candidate in ordered]
         self.connection.executemany(statement, rows)
 
-    def put_injection(self, user: str, key: str, injection: Injection) -> None:
-        """Store an injection and count it as usage of its memories."""
-        session = self._session(user, key)
-        values = _INJECTIONS.values(injection, session=session)
-        self.connection.execute(_INJECTIONS.insert, values)
-        self.connection.executemany(
-            _PUT_SHOWN,
-            [(handle, injection.number, session, shown) for handle, shown in injection.memories],
-        )
-        # The highest handle: one that was purged is not given to another memory.
-        handle_count = max((int(handle[1:]) for handle, _ in injection.memories), default=0)
-        self.connection.execute(
-            """UPDATE sessions SET injection_count = ?, is_explained = max(is_explained, ?),
-                handle_count = max(handle_count, ?) WHERE session = ?""",
-            (injection.number, int(injection.is_explained), handle_count, session),
-        )
-        self.add_usage(user, {shown: 1 for _, shown in injection.memories}, injection.at)
-
-    def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
-        """Count injections of memories; this is not a change of the memory."""
-        self.connection.executemany(
-            """UPDATE memory_stats SET access_count = access_count + ?, last_accessed = ?
-                WHERE row = (SELECT row FROM memories WHERE user = ? AND id = ?)""",
-            [(count, moment_text(at), user, memory_id) for memory_id, count in counts.items()],
-        )
-
     def add_hits(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
         """Count full-text hits; add a memory outside the candidates as `fts_only`."""
         session = self._session(user, key)
@@ -229,26 +195,12 @@ class SqlSessionWrites(SqlOneSession):
             _PUT_HIT, [(session, memory_id, _FTS_ONLY_RANK) for memory_id in memory_ids]
         )
 
-    def restore_context(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
-        """Record that these memories are in the agent's context again."""
-        self._flag(user, key, "in_context", memory_ids)
-
     def mark_harmful(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
         """Keep memories out of the further injections of this session."""
-        self._flag(user, key, "is_harmful", memory_ids)
-
-    def _flag(self, user: str, key: str, column: str, memory_ids: Sequence[str]) -> None:
         session = self._session(user, key)
         self.connection.executemany(
-            f"UPDATE session_memories SET {column} = 1 WHERE session = ? AND memory_id = ?",  # noqa: S608
+            "UPDATE session_memories SET is_harmful = 1 WHERE session = ? AND memory_id = ?",
             [(session, memory_id) for memory_id in memory_ids],
-        )
-
-    def clear_context(self, user: str, key: str) -> None:
-        """Record that the agent's context is empty: every memory may be shown again."""
-        self.connection.execute(
-            "UPDATE session_memories SET in_context = 0 WHERE session = ?",
-            (self._session(user, key),),
         )
 
     # -- ratings and transcripts ----------------------------------------------------------
@@ -421,7 +373,7 @@ class SqlSessionReads(SqlOneSession):
         """Return every candidate of a session by rank."""
         rows = self._all(
             user,
-            f"{_SELECT_CANDIDATES} WHERE {_OF_SESSION} ORDER BY rank = 0, rank, memory_id",
+            f"{_SELECT_CANDIDATES} WHERE {OF_SESSION} ORDER BY rank = 0, rank, memory_id",
             (user, key),
         )
         split = len(_CANDIDATES.columns)
@@ -431,16 +383,12 @@ class SqlSessionReads(SqlOneSession):
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
         """Return the memories that a session was shown, by handle."""
-        where = f"{_OF_SESSION} AND handle IS NOT NULL ORDER BY CAST(substr(handle, 2) AS INTEGER)"
+        where = f"{OF_SESSION} AND handle IS NOT NULL ORDER BY CAST(substr(handle, 2) AS INTEGER)"
         return self._records(_SHOWN, user, where, (user, key))
-
-    def injections(self, user: str, key: str) -> list[Injection]:
-        """Return all injections of a session in order, without their memories."""
-        return self._records(_INJECTIONS, user, f"{_OF_SESSION} ORDER BY number", (user, key))
 
     def ratings(self, user: str, key: str) -> list[Rating]:
         """Return every rating of a session, oldest first."""
-        return self._records(_RATINGS, user, f"{_OF_SESSION} ORDER BY event", (user, key))
+        return self._records(_RATINGS, user, f"{OF_SESSION} ORDER BY event", (user, key))
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
         """Return the transcript of a session; empty if there is none."""
@@ -459,7 +407,7 @@ class SqlSessionReads(SqlOneSession):
 
     def session_score(self, user: str, key: str) -> SessionScore | None:
         """Return the verdict of the judge; None before there is one."""
-        return self._record(_SCORES, user, _OF_SESSION, (user, key))
+        return self._record(_SCORES, user, OF_SESSION, (user, key))
 
     def sessions_shown(self, user: str, memory_id: str, since: datetime) -> list[str]:
         """Return keys of ended sessions that were first shown a memory since a moment."""

@@ -31,6 +31,7 @@ from meritory.store.search.cache import TraitsCache
 from meritory.store.search.index import Nearest
 from meritory.store.sql.dashboard import SqlDashboardReads
 from meritory.store.sql.feedback import SqlFeedbackReads, SqlFeedbackWrites
+from meritory.store.sql.injections import SqlInjectionReads, SqlInjectionWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
 from meritory.store.sql.memories import SqlMemoryReads, visible_scopes
@@ -114,6 +115,7 @@ class SqlStore(
     SqlMemoryReads,
     SqlDashboardReads,
     SqlSessionReads,
+    SqlInjectionReads,
     TaughtReader,
     SqlFeedbackReads,
     SqlRuleReads,
@@ -239,6 +241,7 @@ class SqlStore(
 class SqlTransaction(
     SqlMemoryWrites,
     SqlSessionWrites,
+    SqlInjectionWrites,
     SqlPredictorWrites,
     SqlFeedbackWrites,
     SqlRuleWrites,

@@ -260,7 +260,8 @@ TABLES: tuple[SqlTable, ...] = (
     _table(
         "injections",
         """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, number INTEGER KEY, kind TEXT,
-            turn INTEGER, code TEXT, at TEXT, token_count INTEGER""",
+            turn INTEGER, code TEXT, at TEXT, token_count INTEGER, is_explained INTEGER,
+            is_delivered INTEGER, offer TEXT""",
         tenant="session",
     ),
     # Append-only: means and counts are derived from these.

@@ -43,6 +43,8 @@ _FORGET_RELEVANCE = """UPDATE predictor_comparisons
     SET relevance_scores = json_remove(relevance_scores, '$."' || :id || '"') WHERE user = :user"""
 _FORGET_USED = """UPDATE sessions SET used = json_remove(used, '$."' || :id || '"')
     WHERE user = :user AND used IS NOT NULL"""
+_FORGET_OFFERS = """UPDATE injections SET offer = json_remove(offer, '$."' || :id || '"')
+    WHERE is_delivered = 0 AND session IN (SELECT session FROM sessions WHERE user = :user)"""
 _OF_USER = "session IN (SELECT session FROM sessions WHERE user = :user)"
 _ORPHAN_ASPECTS = """DELETE FROM aspects WHERE entity IN
         (SELECT entity FROM entities WHERE user = :user)
@@ -66,6 +68,7 @@ _ERASURES = (
     # An error message may quote the memory that the job worked on.
     "UPDATE jobs SET error = NULL WHERE user = :user",
     _FORGET_USED,
+    _FORGET_OFFERS,
     _FORGET_RELEVANCE,
     f"DELETE FROM rule_events WHERE user = :user AND rule_id IN {_ITS_RULES}",  # noqa: S608
     "DELETE FROM rules WHERE user = :user AND memory_id = :id",
