@@ -6,23 +6,25 @@ import asyncio
 import contextlib
 import gc
 import json
+import resource
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from web_types import Reply, Serve, Served, read_all, wait_for
+from web_types import Processes, Reply, Serve, Served, read_all, wait_for
 
 from meritory.domain.errors import TooLarge
 from meritory.server import app as application
 from meritory.server import connection as server_connection
 from meritory.server import serve as serving
 from meritory.server.app import RateLimit, Workers
-from meritory.server.connection import Body
+from meritory.server.connection import CONNECTION_LIMIT, Body
 from meritory.server.problems import TooMany
 from meritory.server.table import Call, Route
 
@@ -292,13 +294,14 @@ def test_nothing_of_a_request_is_left_for_the_collector(serve: Serve) -> None:
         gc.enable()
 
 
-def test_too_many_connections_are_turned_away(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+def test_too_many_busy_connections_are_turned_away(
+    serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_connection, "CONNECTION_LIMIT", 3)
-    server = serve()
-    kept = [server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
-    assert all(one.recv(1_000).startswith(b"HTTP/1.1 200") for one in kept)
+    server = serve([blocked.route()])
+    kept = [server.raw(b"POST /blocked HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    for _ in kept:
+        assert blocked.entered.acquire(timeout=30)
     refused = read_all(server.raw(b""))
     assert refused.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1\r\n" in refused
@@ -307,18 +310,44 @@ def test_too_many_connections_are_turned_away(
     assert b"too many connections" in read_all(large)
     # Whoever fills one door does not shut the other.
     assert server.ask("GET", "/health", tcp=True).status == 200
+    blocked.release.set()
     for one in kept:
+        assert one.recv(1_000).startswith(b"HTTP/1.1 200")
         one.close()
-    wait_for(lambda: not read_all_now(server).startswith(b"HTTP/1.1 503"), "it never recovered")
+    assert server.ask("GET", "/health").status == 200
 
 
-def read_all_now(server: Served) -> bytes:
+def test_idle_connections_keep_nobody_out(daemon: Served) -> None:
+    idle = [daemon.raw(b"", tcp=True) for _ in range(CONNECTION_LIMIT)]
     try:
-        with server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as made:
-            return made.recv(1_000)
-    except OSError:
-        # Turned away before the request was even sent.
-        return b"HTTP/1.1 503"
+        assert daemon.ask("GET", "/health", tcp=True).status == 200
+        # The one that was idle longest gave way, and only that one.
+        idle[0].settimeout(60)
+        assert idle[0].recv(1) == b""
+        host = daemon.url.removeprefix("http://")
+        idle[-1].sendall(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert idle[-1].recv(1_000).startswith(b"HTTP/1.1 200")
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_a_lack_of_file_handles_fills_no_log_and_locks_nobody_out(
+    processes: Processes, tmp_path: Path
+) -> None:
+    served = processes.start(tmp_path / "home")
+    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (64, 64))
+    idle = [served.raw(b"", tcp=True) for _ in range(80)]
+    try:
+        for _ in range(20):
+            assert served.ask("GET", "/health").status == 200
+        log = (served.home / "daemon.log").read_text().splitlines()
+        lines = [json.loads(line) for line in log if "handles" in line or "accept" in line]
+        assert len(lines) <= 1
+        assert [line["event"] for line in lines] in ([], ["daemon.no_file_handles"])
+    finally:
+        for one in idle:
+            one.close()
 
 
 def test_a_rate_limit_lets_bursts_through_and_fills_up_again() -> None:
