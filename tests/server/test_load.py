@@ -20,12 +20,13 @@ import pytest
 from web_types import Processes, Reply, Serve, Served, read_all, wait_for
 
 from meritory.domain.errors import TooLarge
+from meritory.hook.main import BUDGET_S, GUARD_BUDGET_S
 from meritory.server import app as application
 from meritory.server import connection as server_connection
 from meritory.server import serve as serving
-from meritory.server.app import RateLimit, Workers
+from meritory.server.app import WORKER_COUNT, RateLimit, Workers
 from meritory.server.connection import CONNECTION_LIMIT, Body
-from meritory.server.problems import TooMany
+from meritory.server.problems import Overloaded, TooMany
 from meritory.server.table import Call, Route
 
 
@@ -376,7 +377,7 @@ def test_a_rate_limit_lets_bursts_through_and_fills_up_again() -> None:
 
 def test_what_nobody_waits_for_any_more_is_done_and_makes_room() -> None:
     async def scenario() -> None:
-        workers = Workers(2)
+        workers = Workers(2, lambda: 0.0)
         entered, release, done = threading.Event(), threading.Event(), threading.Event()
 
         def slow() -> None:
@@ -400,6 +401,97 @@ def test_what_nobody_waits_for_any_more_is_done_and_makes_room() -> None:
         workers.close()
 
     asyncio.run(scenario())
+
+
+def test_the_budgets_of_the_daemon_are_those_of_the_hook() -> None:
+    prompt_ms, guard_ms = (BUDGET_S - 0.1) * 1_000, GUARD_BUDGET_S * 1_000
+    assert {
+        "/api/hooks/session-start": prompt_ms,
+        "/api/hooks/user-prompt-submit": prompt_ms,
+        "/api/hooks/pre-tool": guard_ms,
+    } == application.BUDGETS_MS
+    assert set(application.BUDGETS_MS) < {route.path for route in application.TABLE}
+
+
+def test_work_whose_caller_has_given_up_is_not_begun() -> None:
+    async def scenario() -> None:
+        now, begun = [0.0], []
+        workers = Workers(20, lambda: now[0])
+        release = threading.Event()
+        busy = [asyncio.create_task(workers.run(release.wait)) for _ in range(WORKER_COUNT)]
+        late = asyncio.create_task(workers.run(lambda: begun.append("late"), None, "/a", 1_900.0))
+        early = asyncio.create_task(workers.run(lambda: begun.append("early"), None, "/a", 9_000.0))
+        end = asyncio.create_task(workers.run(lambda: begun.append("end")))
+        await asyncio.sleep(0)
+        now[0] = 2_000.0
+        # The oldest request waits for two seconds already: so would a new one.
+        with pytest.raises(Overloaded, match="about 2000 ms"):
+            workers.require(budget_ms=1_900.0)
+        workers.require()
+        release.set()
+        await asyncio.gather(*busy, early, end)
+        with pytest.raises(Overloaded, match="stopped waiting"):
+            await late
+        assert sorted(begun) == ["early", "end"]
+        assert workers.wait_ms() == 0.0
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_wait_follows_from_what_requests_of_a_route_usually_take() -> None:
+    async def scenario() -> None:
+        now = [0.0]
+        workers = Workers(64, lambda: now[0])
+
+        def slow() -> None:
+            now[0] += 400.0
+
+        def endless() -> None:
+            now[0] += 1e6
+
+        for _ in range(3):
+            await workers.run(slow, None, "/slow")
+        await workers.run(endless, None, "/endless")
+        release = threading.Event()
+        busy = [asyncio.create_task(workers.run(release.wait)) for _ in range(WORKER_COUNT)]
+        waiting = [asyncio.create_task(workers.run(int, None, "/slow")) for _ in range(16)]
+        await asyncio.sleep(0)
+        assert workers.wait_ms() == pytest.approx(16 * 400 / WORKER_COUNT)
+        workers.require(budget_ms=1_900.0)
+        waiting += [asyncio.create_task(workers.run(int, None, "/slow")) for _ in range(8)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="about 2400 ms"):
+            workers.require(budget_ms=1_900.0)
+        # What takes minutes blocks one worker, not all of them.
+        waiting.append(asyncio.create_task(workers.run(int, None, "/endless")))
+        await asyncio.sleep(0)
+        assert workers.wait_ms() < 2_400 + 1_000
+        release.set()
+        await asyncio.gather(*busy, *waiting)
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_hook_is_refused_at_once_when_the_wait_would_be_too_long(
+    serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve([blocked.route()])
+    prompt = {"session_key": "s", "prompt": "where is the kettle?"}
+    pool, running = together(server, WORKER_COUNT + 1)
+    for _ in range(WORKER_COUNT):
+        assert blocked.entered.acquire(timeout=30)
+    monkeypatch.setitem(application.BUDGETS_MS, "/api/hooks/user-prompt-submit", 0.0)
+    for tcp in (False, True):
+        headers = server.bearer if tcp else {}
+        refused = server.ask(
+            "POST", "/api/hooks/user-prompt-submit", prompt, tcp=tcp, headers=headers
+        )
+        assert (refused.status, refused.json["code"]) == (503, "overloaded")
+    blocked.release.set()
+    assert {future.result(30).status for future in running} == {200}
+    pool.shutdown()
 
 
 def test_the_rate_limit_answers_429_but_never_hides_health(serve: Serve) -> None:
