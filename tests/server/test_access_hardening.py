@@ -145,7 +145,7 @@ def test_the_shares_of_many_tenants_are_not_kept_for_ever(monkeypatch: pytest.Mo
 
 def test_one_tenant_holds_half_of_the_places_and_no_more() -> None:
     async def scenario() -> None:
-        workers, release = Workers(4), threading.Event()
+        workers, release = Workers(4, lambda: 0.0), threading.Event()
         held = [asyncio.create_task(workers.run(lambda: release.wait(30), "bob")) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from web_types import Serve
 from meritory import __version__
 from meritory.api import client
 from meritory.cli.app import APP
-from meritory.domain.errors import InputError, NotFound, PortError
+from meritory.domain.errors import InputError, NotFound, PortError, PortTimeout
 from meritory.settings.home import DAEMON_NAME, LOCK_NAME
 
 Run = Callable[..., tuple[int, str, str]]
@@ -85,6 +87,55 @@ def test_a_daemon_that_cannot_start_says_why(home: Path) -> None:
     (home / "config.toml").write_text("nonsense = 1\n")
     with pytest.raises(client.DaemonDown, match="unknown setting 'nonsense'"):
         client.ensure(home, wait_ms=60_000)
+
+
+def test_a_daemon_that_is_slow_to_start_is_waited_for(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An interpreter that is busy for longer than the wait before it becomes the real one.
+    fake = tmp_path / "python"
+    busy = "import os, sys, time\nwhile time.process_time() < 1.5: pass\n"
+    fake.write_text(
+        f"#!{sys.executable}\n{busy}os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+    )
+    fake.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    found = client.ensure(home, wait_ms=1_200, options=["--port", "0"])
+    assert found.pid == client.stop(home)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "signal 9 ended it"),
+        ("raise SystemExit(3)", "exit code 3"),
+        ("raise RuntimeError('no luck')", "exit code 1, RuntimeError: no luck"),
+    ],
+)
+def test_a_daemon_that_dies_while_it_starts_says_how(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
+) -> None:
+    # An interpreter that runs the program instead of the daemon.
+    fake = tmp_path / "python"
+    fake.write_text(f"#!{sys.executable}\n{program}\n")
+    fake.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    with pytest.raises(client.DaemonDown, match=message):
+        client.ensure(home, wait_ms=60_000)
+
+
+def test_a_daemon_that_hangs_while_it_starts_is_given_up(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nkill -STOP $$\n")
+    fake.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    with pytest.raises(PortTimeout, match="makes no progress") as failed:
+        client.ensure(home, wait_ms=500)
+    os.kill(int(failed.value.message.partition("process ")[2].partition(")")[0]), signal.SIGKILL)
+    # There is no log yet, so the hint must not send anybody there.
+    assert failed.value.hint == "`meritory status` shows whether it runs"
 
 
 def test_a_module_beside_the_caller_is_not_run(

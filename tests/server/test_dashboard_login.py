@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from test_auth_matrix import CELLS, PATHS, covers, known, let_through, real
@@ -20,6 +22,7 @@ from meritory.server.dashboard import (
     own_address,
 )
 from meritory.server.problems import Forbidden, TooMany, Unauthorized
+from meritory.settings.home import LOGINS_NAME, write_private
 from meritory.store.sqlite.store import SqliteStore
 
 LOGOUT = "/api/dashboard/logout"
@@ -247,13 +250,24 @@ def test_a_secret_of_another_daemon_is_a_wrong_token(daemon: Served, serve: Serv
     assert other.ask("GET", "/api/stats", tcp=True, headers=other.enter()).status == 200
 
 
-def test_a_restart_ends_every_login(serve: Serve) -> None:
+def test_a_restart_keeps_logins_but_not_those_that_ended(serve: Serve) -> None:
     first = serve()
-    cookie = first.enter()
+    kept, ended = first.enter(), first.enter()
+    out = {**ended, **own(first)}
+    assert first.ask("POST", LOGOUT, tcp=True, headers=out).json == {"ended": 1}
     first.stop()
     wait_for(lambda: bool(first.finished), "it did not end")
-    second = serve()
-    assert second.ask("GET", "/dashboard/", tcp=True, headers=cookie).status == 401
+    file = first.home / LOGINS_NAME
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert kept["cookie"].partition("=")[2] not in file.read_text()
+    second = serve(port=first.address[1])
+    assert second.ask("GET", "/dashboard/", tcp=True, headers=kept).status == 200
+    assert second.ask("GET", "/dashboard/", tcp=True, headers=ended).status == 401
+    second.ask("POST", f"{LOGOUT}?everywhere=true")
+    second.stop()
+    wait_for(lambda: bool(second.finished), "it did not end")
+    third = serve(port=first.address[1])
+    assert third.ask("GET", "/dashboard/", tcp=True, headers=kept).status == 401
 
 
 # -- the parts ------------------------------------------------------------------------------------
@@ -272,6 +286,50 @@ def test_links_and_logins_end_by_themselves() -> None:
     clock.now += LOGIN_LIFE_S * 1000
     assert not logins.is_valid(secret)
     assert logins.end_all() == 0
+
+
+def test_a_kept_login_ends_when_it_would_have_ended(tmp_path: Path) -> None:
+    clock, file = Clock(), tmp_path / "logins.json"
+    first = Logins(clock, PORT, file)
+    secret = str(first.enter(first.new_link()))
+    clock.now = LOGIN_LIFE_S * 1000 - 1.0
+    second = Logins(clock, PORT, file)
+    assert second.is_valid(secret)
+    clock.now += 1
+    assert not second.is_valid(secret)
+    assert not Logins(clock, PORT, file).is_valid(secret)
+    # A clock that was far ahead must not prolong a login.
+    clock.now = -1.0
+    assert not Logins(clock, PORT, file).is_valid(secret)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"zz": 1}', '{"00": "never"}', '{"00": null}'])
+def test_a_damaged_file_of_logins_is_empty(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "logins.json"
+    write_private(file, content)
+    logins = Logins(Clock(), PORT, file)
+    assert logins.end_all() == 0
+
+
+def test_a_file_of_logins_that_others_can_write_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "logins.json"
+    first = Logins(Clock(), PORT, file)
+    secret = str(first.enter(first.new_link()))
+    assert Logins(Clock(), PORT, file).is_valid(secret)
+    file.chmod(0o622)
+    assert not Logins(Clock(), PORT, file).is_valid(secret)
+
+
+def test_a_login_that_ended_does_not_come_back_when_the_file_cannot_be_written(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "logins.json"
+    first = Logins(Clock(), PORT, file)
+    secret = str(first.enter(first.new_link()))
+    # The name of the temporary file is taken by a folder.
+    (tmp_path / f"logins.json.{os.getpid()}.new" / "x").mkdir(parents=True)
+    assert first.end(secret) == 1
+    assert not Logins(Clock(), PORT, file).is_valid(secret)
 
 
 def test_there_are_never_many_links_and_logins() -> None:

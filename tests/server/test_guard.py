@@ -13,9 +13,9 @@ from meritory.server.auth import (
     Guard,
     load_token,
     own_hosts,
-    write_private,
 )
 from meritory.server.dashboard import Logins
+from meritory.settings.home import write_private
 
 TOKEN = "a1" * 32
 PORT = 7737

@@ -83,6 +83,16 @@ def test_a_remote_address_is_warned_about(home: Path) -> None:
         assert not any(name.startswith("0.0.0.0") for name in doors.hosts)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
+def test_names_of_this_machine_need_the_port(home: Path, host: str) -> None:
+    home.mkdir()
+    with open_listeners(settings(home, port=0, host=host), ["meritory.lan"]) as doors:
+        port = doors.tcp.getsockname()[1]
+        assert f"{host}:{port}" in doors.hosts
+        # Another program may serve the default port of this machine.
+        assert {name for name in doors.hosts if ":" not in name} == {"meritory.lan"}
+
+
 @pytest.mark.parametrize(
     ("host", "own"),
     [

@@ -6,24 +6,27 @@ import asyncio
 import contextlib
 import gc
 import json
+import resource
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from web_types import Reply, Serve, Served, read_all, wait_for
+from web_types import Processes, Reply, Serve, Served, read_all, wait_for
 
 from meritory.domain.errors import TooLarge
+from meritory.hook.main import BUDGET_S, GUARD_BUDGET_S
 from meritory.server import app as application
 from meritory.server import connection as server_connection
 from meritory.server import serve as serving
-from meritory.server.app import RateLimit, Workers
-from meritory.server.connection import Body
-from meritory.server.problems import TooMany
+from meritory.server.app import WORKER_COUNT, RateLimit, Workers
+from meritory.server.connection import CONNECTION_LIMIT, Body
+from meritory.server.problems import Overloaded, TooMany
 from meritory.server.table import Call, Route
 
 
@@ -292,13 +295,14 @@ def test_nothing_of_a_request_is_left_for_the_collector(serve: Serve) -> None:
         gc.enable()
 
 
-def test_too_many_connections_are_turned_away(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+def test_too_many_busy_connections_are_turned_away(
+    serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_connection, "CONNECTION_LIMIT", 3)
-    server = serve()
-    kept = [server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
-    assert all(one.recv(1_000).startswith(b"HTTP/1.1 200") for one in kept)
+    server = serve([blocked.route()])
+    kept = [server.raw(b"POST /blocked HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    for _ in kept:
+        assert blocked.entered.acquire(timeout=30)
     refused = read_all(server.raw(b""))
     assert refused.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1\r\n" in refused
@@ -307,18 +311,44 @@ def test_too_many_connections_are_turned_away(
     assert b"too many connections" in read_all(large)
     # Whoever fills one door does not shut the other.
     assert server.ask("GET", "/health", tcp=True).status == 200
+    blocked.release.set()
     for one in kept:
+        assert one.recv(1_000).startswith(b"HTTP/1.1 200")
         one.close()
-    wait_for(lambda: not read_all_now(server).startswith(b"HTTP/1.1 503"), "it never recovered")
+    assert server.ask("GET", "/health").status == 200
 
 
-def read_all_now(server: Served) -> bytes:
+def test_idle_connections_keep_nobody_out(daemon: Served) -> None:
+    idle = [daemon.raw(b"", tcp=True) for _ in range(CONNECTION_LIMIT)]
     try:
-        with server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as made:
-            return made.recv(1_000)
-    except OSError:
-        # Turned away before the request was even sent.
-        return b"HTTP/1.1 503"
+        assert daemon.ask("GET", "/health", tcp=True).status == 200
+        # The one that was idle longest gave way, and only that one.
+        idle[0].settimeout(60)
+        assert idle[0].recv(1) == b""
+        host = daemon.url.removeprefix("http://")
+        idle[-1].sendall(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert idle[-1].recv(1_000).startswith(b"HTTP/1.1 200")
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_a_lack_of_file_handles_fills_no_log_and_locks_nobody_out(
+    processes: Processes, tmp_path: Path
+) -> None:
+    served = processes.start(tmp_path / "home")
+    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (64, 64))
+    idle = [served.raw(b"", tcp=True) for _ in range(80)]
+    try:
+        for _ in range(20):
+            assert served.ask("GET", "/health").status == 200
+        log = (served.home / "daemon.log").read_text().splitlines()
+        lines = [json.loads(line) for line in log if "handles" in line or "accept" in line]
+        assert len(lines) <= 1
+        assert [line["event"] for line in lines] in ([], ["daemon.no_file_handles"])
+    finally:
+        for one in idle:
+            one.close()
 
 
 def test_a_rate_limit_lets_bursts_through_and_fills_up_again() -> None:
@@ -347,7 +377,7 @@ def test_a_rate_limit_lets_bursts_through_and_fills_up_again() -> None:
 
 def test_what_nobody_waits_for_any_more_is_done_and_makes_room() -> None:
     async def scenario() -> None:
-        workers = Workers(2)
+        workers = Workers(2, lambda: 0.0)
         entered, release, done = threading.Event(), threading.Event(), threading.Event()
 
         def slow() -> None:
@@ -371,6 +401,97 @@ def test_what_nobody_waits_for_any_more_is_done_and_makes_room() -> None:
         workers.close()
 
     asyncio.run(scenario())
+
+
+def test_the_budgets_of_the_daemon_are_those_of_the_hook() -> None:
+    prompt_ms, guard_ms = (BUDGET_S - 0.1) * 1_000, GUARD_BUDGET_S * 1_000
+    assert {
+        "/api/hooks/session-start": prompt_ms,
+        "/api/hooks/user-prompt-submit": prompt_ms,
+        "/api/hooks/pre-tool": guard_ms,
+    } == application.BUDGETS_MS
+    assert set(application.BUDGETS_MS) < {route.path for route in application.TABLE}
+
+
+def test_work_whose_caller_has_given_up_is_not_begun() -> None:
+    async def scenario() -> None:
+        now, begun = [0.0], []
+        workers = Workers(20, lambda: now[0])
+        release = threading.Event()
+        busy = [asyncio.create_task(workers.run(release.wait)) for _ in range(WORKER_COUNT)]
+        late = asyncio.create_task(workers.run(lambda: begun.append("late"), None, "/a", 1_900.0))
+        early = asyncio.create_task(workers.run(lambda: begun.append("early"), None, "/a", 9_000.0))
+        end = asyncio.create_task(workers.run(lambda: begun.append("end")))
+        await asyncio.sleep(0)
+        now[0] = 2_000.0
+        # The oldest request waits for two seconds already: so would a new one.
+        with pytest.raises(Overloaded, match="about 2000 ms"):
+            workers.require(budget_ms=1_900.0)
+        workers.require()
+        release.set()
+        await asyncio.gather(*busy, early, end)
+        with pytest.raises(Overloaded, match="stopped waiting"):
+            await late
+        assert sorted(begun) == ["early", "end"]
+        assert workers.wait_ms() == 0.0
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_wait_follows_from_what_requests_of_a_route_usually_take() -> None:
+    async def scenario() -> None:
+        now = [0.0]
+        workers = Workers(64, lambda: now[0])
+
+        def slow() -> None:
+            now[0] += 400.0
+
+        def endless() -> None:
+            now[0] += 1e6
+
+        for _ in range(3):
+            await workers.run(slow, None, "/slow")
+        await workers.run(endless, None, "/endless")
+        release = threading.Event()
+        busy = [asyncio.create_task(workers.run(release.wait)) for _ in range(WORKER_COUNT)]
+        waiting = [asyncio.create_task(workers.run(int, None, "/slow")) for _ in range(16)]
+        await asyncio.sleep(0)
+        assert workers.wait_ms() == pytest.approx(16 * 400 / WORKER_COUNT)
+        workers.require(budget_ms=1_900.0)
+        waiting += [asyncio.create_task(workers.run(int, None, "/slow")) for _ in range(8)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="about 2400 ms"):
+            workers.require(budget_ms=1_900.0)
+        # What takes minutes blocks one worker, not all of them.
+        waiting.append(asyncio.create_task(workers.run(int, None, "/endless")))
+        await asyncio.sleep(0)
+        assert workers.wait_ms() < 2_400 + 1_000
+        release.set()
+        await asyncio.gather(*busy, *waiting)
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_hook_is_refused_at_once_when_the_wait_would_be_too_long(
+    serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve([blocked.route()])
+    prompt = {"session_key": "s", "prompt": "where is the kettle?"}
+    pool, running = together(server, WORKER_COUNT + 1)
+    for _ in range(WORKER_COUNT):
+        assert blocked.entered.acquire(timeout=30)
+    monkeypatch.setitem(application.BUDGETS_MS, "/api/hooks/user-prompt-submit", 0.0)
+    for tcp in (False, True):
+        headers = server.bearer if tcp else {}
+        refused = server.ask(
+            "POST", "/api/hooks/user-prompt-submit", prompt, tcp=tcp, headers=headers
+        )
+        assert (refused.status, refused.json["code"]) == (503, "overloaded")
+    blocked.release.set()
+    assert {future.result(30).status for future in running} == {200}
+    pool.shutdown()
 
 
 def test_the_rate_limit_answers_429_but_never_hides_health(serve: Serve) -> None:

@@ -37,6 +37,8 @@ REQUEST_TIMEOUT_MS = 30_000
 LONG_TIMEOUT_MS = 600_000
 HEALTH_TIMEOUT_MS = 1_000
 START_WAIT_MS = 10_000
+# A busy machine may need minutes; longer than this nobody waits.
+START_LIMIT_S = 300.0
 # Longer than a daemon waits for requests and then for a job before it ends.
 STOP_WAIT_MS = 15_000
 _ERROR_NAME = "daemon.err"
@@ -405,39 +407,72 @@ def holder_pid(home: Path) -> int | None:
 
 
 def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()) -> Daemon:
-    """Return the daemon of a data folder and start it if needed; many callers start one."""
+    """Return the daemon of a data folder and start it if needed; many callers start one.
+
+    A daemon that starts slowly is waited for; `wait_ms` is the longest time without progress.
+    """
     daemon = find(home)
     if daemon is not None:
         return daemon
     prepare_home(home)
-    deadline = time.monotonic() + wait_ms / 1000
+    began = time.monotonic()
+    deadline = began + wait_ms / 1000
     child: int | None = None
+    seen: object = None
     handle = os.open(home / "daemon.start", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         while (daemon := find(home)) is None:
             if time.monotonic() > deadline:
-                holder = None if child else holder_pid(home)
-                if holder:
-                    raise PortTimeout(
-                        f"a daemon (process {holder}) runs but does not answer",
-                        hint=f"`meritory down`, or kill -9 {holder}, ends it",
-                    )
-                raise PortTimeout(
-                    f"the daemon did not start within {wait_ms} ms", hint=f"see {home / LOG_NAME}"
-                )
+                starter = child or holder_pid(home)
+                # Without a known process somebody else holds the start lock and is starting one.
+                progress = _progress(starter) if starter else time.monotonic()
+                if progress == seen or time.monotonic() - began > START_LIMIT_S:
+                    raise _no_progress(home, starter, is_own=bool(child))
+                seen, deadline = progress, time.monotonic() + wait_ms / 1000
             if child is None:
                 # Only the holder of the start lock looks: looking takes the daemon's lock briefly.
                 if _try_lock(handle) and holder_pid(home) is None:
                     child = _spawn(home, options)
-            elif child and _has_ended(child):
+                    seen = _progress(child)
+            elif child and (code := _exit_code(child)) is not None:
                 # Another caller may have started one first; then this one waits for it.
                 if holder_pid(home) is None and find(home) is None:
-                    raise _start_failure(home)
+                    raise _start_failure(home, code)
                 child = 0
             time.sleep(_PAUSE_S)
         return daemon
     finally:
         os.close(handle)
+
+
+def _progress(pid: int) -> object:
+    """Return a value that changes as long as a process works: its page faults and CPU time."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[7:13]
+    except OSError:
+        # The system does not tell, or the process has ended, which others notice.
+        return time.monotonic()
+
+
+def _no_progress(home: Path, pid: int | None, *, is_own: bool) -> PortTimeout:
+    if pid and not is_own:
+        return PortTimeout(
+            f"a daemon (process {pid}) runs but does not answer",
+            hint=f"`meritory down`, or kill -9 {pid}, ends it",
+        )
+    files = [file for file in (home / LOG_NAME, home / _ERROR_NAME) if _has_text(file)]
+    name = f"the daemon (process {pid})" if pid else "the daemon"
+    return PortTimeout(
+        f"{name} did not start and makes no progress",
+        hint=f"see {files[0]}" if files else "`meritory status` shows whether it runs",
+    )
+
+
+def _has_text(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _try_lock(handle: int) -> bool:
@@ -469,18 +504,23 @@ def _spawn(home: Path, options: Sequence[str]) -> int:
         os.close(errors)
 
 
-def _has_ended(child: int) -> bool:
+def _exit_code(child: int) -> int | None:
+    """Return the exit code of a child, negative for a signal; None while it runs."""
     try:
-        return os.waitpid(child, os.WNOHANG)[0] != 0
+        ended, status = os.waitpid(child, os.WNOHANG)
     except ChildProcessError:
-        return True
+        return 0
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _start_failure(home: Path) -> PortError:
+def _start_failure(home: Path, code: int) -> PortError:
     with (home / _ERROR_NAME).open("rb") as file:
         output = file.read(_ERROR_LIMIT_BYTES).decode("utf-8", "replace")
     parts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
-    message = parts.get("error", "it ended without an error message")
+    how = f"signal {-code} ended it" if code < 0 else f"it ended with exit code {code}"
+    # Of an error that is not ours the last line says most.
+    last = (output.strip().splitlines() or ["without an error message"])[-1]
+    message = parts.get("error", f"{how}, {last}")
     return DaemonDown(f"the daemon did not start: {message}", hint=parts.get("hint"))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +81,18 @@ REFUSAL_LOG_EVERY_MS = 1_000.0
 # Python runs one thread at a time, and the event loop waits behind the workers: more workers
 # would only make it wait longer.
 WORKER_COUNT = 4
+# A request is refused when it would wait longer than this, or than its caller waits.
+WAIT_LIMIT_MS = 10_000.0
+# How long hooks wait for a reply that they print (see `meritory.hook.main`). Afterwards the work is
+# for nobody, so it is not begun. The end of a session counts without its hook.
+BUDGETS_MS = {
+    "/api/hooks/session-start": 1_900.0,
+    "/api/hooks/user-prompt-submit": 1_900.0,
+    "/api/hooks/pre-tool": 250.0,
+}
+# The weight of the latest duration of a route, and the most that one waiting request counts for: a
+# request that takes minutes blocks only one worker.
+_DURATION_WEIGHT, _DURATION_LIMIT_MS = 0.2, 1_000.0
 # The largest share that one user with tokens may take, so that others get through.
 TENANT_SHARE = 0.5
 TENANT_LIMIT_COUNT = 1_024
@@ -113,7 +127,7 @@ class App:
         self._log = log
         self._table = table
         self._rate = RateLimit(limits.rate_limit_per_s, server.world.monotonic_ms)
-        self.workers = Workers(limits.in_flight_limit)
+        self.workers = Workers(limits.in_flight_limit, server.world.monotonic_ms)
         for kind in {kind for route in table for kind in (route.query, route.body) if kind}:
             prepared(kind)
         self._public = {route.path for route in table if route.access in ("health", "login")}
@@ -171,11 +185,12 @@ class App:
 
     def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
         """Return the reply to a request beyond the limits, None if it is within; cheaply."""
-        if address.partition(b"?")[0] in self._unbounded:
+        path = address.partition(b"?")[0]
+        if path in self._unbounded:
             return None
         try:
             self._rate.require()
-            self.workers.require()
+            self.workers.require(budget_ms=BUDGETS_MS.get(path.decode("latin-1")))
         except (TooMany, Overloaded) as error:
             world, observer = self._server.world, self._server.observer
             request_id, now_ms = world.new_id(), world.monotonic_ms()
@@ -203,7 +218,7 @@ class App:
         is_quick = route.is_quick or route.access == "health"
         if not is_quick:
             # Before the body arrives, so that a refusal comes at once.
-            self.workers.require(tenant)
+            self.workers.require(tenant, BUDGETS_MS.get(route.path))
         if route.access != "health":
             # Health is answered however busy the daemon is.
             self._rate.take(tenant)
@@ -212,7 +227,9 @@ class App:
             reply = self._run(route, request, b"")
         else:
             raw = await state.body.read()
-            reply = await self.workers.run(partial(self._run, route, request, raw), tenant)
+            until_ms = state.started_ms + BUDGETS_MS.get(route.path, math.inf)
+            work = partial(self._run, route, request, raw)
+            reply = await self.workers.run(work, tenant, route.path, until_ms)
         if route.method != "GET":
             self._server.live.nudge()
         return reply
@@ -342,18 +359,37 @@ class RateLimit:
 
 
 class Workers:
-    """Worker threads for handlers, with a limit on requests in flight."""
+    """Worker threads for handlers, with limits on the requests in flight and on their wait."""
 
-    def __init__(self, in_flight_limit: int) -> None:
+    def __init__(self, in_flight_limit: int, now_ms: Callable[[], float]) -> None:
         self._limit = in_flight_limit
+        self._now_ms = now_ms
+        # When each waiting request came, and how long it will probably take, oldest first.
+        self._waiting: dict[int, tuple[float, float]] = {}
+        self._numbers = itertools.count()
+        # The usual duration of each route.
+        self._usual_ms: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(
             max_workers=min(WORKER_COUNT, in_flight_limit), thread_name_prefix="meritory-web"
         )
         self.in_flight = 0
         self._by_tenant: Counter[str] = Counter()
 
-    def require(self, tenant: str | None = None) -> None:
-        """Raise Overloaded if too many requests are in flight, of all or of one tenant."""
+    def wait_ms(self) -> float:
+        """Return how long a new request would probably wait for a worker."""
+        # A copy, made in one step: workers take requests out meanwhile.
+        waiting = tuple(self._waiting.values())
+        if not waiting:
+            return 0.0
+        ahead_ms = sum(usual_ms for _, usual_ms in waiting) / WORKER_COUNT
+        # Where the workers are stuck, the wait of the oldest tells more.
+        return max(ahead_ms, self._now_ms() - waiting[0][0])
+
+    def require(self, tenant: str | None = None, budget_ms: float | None = None) -> None:
+        """Raise Overloaded if too many requests are in flight, or the wait would be too long.
+
+        A tenant has a share of the requests in flight. The budget is how long the caller waits.
+        """
         share = _share(self._limit)
         is_greedy = tenant is not None and self._by_tenant[tenant] >= share
         if is_greedy or self.in_flight >= self._limit:
@@ -361,17 +397,43 @@ class Workers:
             raise Overloaded(
                 f"{limit} requests are in flight already", hint="try again in a second"
             )
+        wait_ms = self.wait_ms()
+        if wait_ms > (WAIT_LIMIT_MS if budget_ms is None else budget_ms):
+            raise Overloaded(
+                f"a request waits about {wait_ms:.0f} ms now", hint="try again in a second"
+            )
 
-    async def run(self, work: Callable[[], T], tenant: str | None = None) -> T:
-        """Run blocking work in a thread; refuse it at once if too many requests are in flight."""
+    async def run(
+        self,
+        work: Callable[[], T],
+        tenant: str | None = None,
+        path: str = "",
+        until_ms: float = math.inf,
+    ) -> T:
+        """Run blocking work of a route in a thread, unless its caller has given up until then."""
         self.require(tenant)
         self.in_flight += 1
         if tenant is not None:
             self._by_tenant[tenant] += 1
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        number = next(self._numbers)
+        self._waiting[number] = (self._now_ms(), self._usual_ms.get(path, 0.0))
+        begun = partial(self._work, work, number, path, until_ms)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, begun)
         # Counted until the work is done, even if the client left.
         future.add_done_callback(partial(self._done, tenant))
         return await asyncio.shield(future)
+
+    def _work(self, work: Callable[[], T], number: int, path: str, until_ms: float) -> T:
+        del self._waiting[number]
+        began_ms = self._now_ms()
+        if began_ms > until_ms:
+            raise Overloaded("the caller has stopped waiting", hint="try again in a second")
+        try:
+            return work()
+        finally:
+            took_ms = min(_DURATION_LIMIT_MS, self._now_ms() - began_ms)
+            usual_ms = self._usual_ms.get(path, took_ms)
+            self._usual_ms[path] = usual_ms + _DURATION_WEIGHT * (took_ms - usual_ms)
 
     def _done(self, tenant: str | None, future: asyncio.Future[Any]) -> None:
         self.in_flight -= 1

@@ -23,7 +23,6 @@ from meritory.domain.errors import (
     MeritoryError,
     NotFound,
     SettingsError,
-    translate_system,
 )
 from meritory.domain.memory import (
     Draft,
@@ -42,7 +41,7 @@ from meritory.engine.services import Services
 from meritory.server.dashboard import OFFERED, Logins
 from meritory.server.problems import BadRequest, Forbidden, TooMany, Unauthorized
 from meritory.settings import Settings
-from meritory.settings.home import TOKEN_NAME
+from meritory.settings.home import TOKEN_NAME, write_private
 
 if TYPE_CHECKING:
     from meritory.server.table import Access, Route
@@ -198,30 +197,15 @@ def _private_token(path: Path, info: os.stat_result) -> str | None:
     return token if private and len(token) == 2 * TOKEN_BYTES and token.isalnum() else None
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, atomically."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.unlink(missing_ok=True)
-    try:
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise translate_system(error, path) from error
-
-
-def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
+def own_hosts(port: int, allowed: Iterable[str] = (), address: str = "") -> frozenset[str]:
     """Return the Host headers that name this daemon, exactly as they must be written.
 
-    Allowed names count without the port too: a proxy may be in front.
+    Allowed names count without the port too: a proxy may be in front. The names of this machine
+    do not: another program may serve the default port.
     """
-    more = list(allowed)
-    with_port = {f"{name}:{port}" for name in (*OWN_NAMES, *more)}
-    return frozenset(with_port.union(more, OWN_NAMES if port == 80 else ()))
+    own, more = {*OWN_NAMES, *filter(None, [address])}, list(allowed)
+    with_port = {f"{name}:{port}" for name in (*own, *more)}
+    return frozenset(with_port.union(more, own if port == 80 else ()))
 
 
 class OwnToken:

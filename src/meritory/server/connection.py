@@ -8,12 +8,14 @@ import errno
 import hashlib
 import ipaddress
 import os
+import resource
 import socket
 import stat
 import struct
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +50,12 @@ _CREDENTIALS = struct.Struct("3i")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
+def connection_limit() -> int:
+    """Return how many connections a door may have: fewer where file handles are scarce."""
+    handle_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CONNECTION_LIMIT if handle_limit < 0 else min(CONNECTION_LIMIT, handle_limit // 4)
+
+
 class HeadTooLarge(MeritoryError):
     """The head of a request is over the limit."""
 
@@ -73,6 +81,7 @@ class HttpConnection(HttpToolsProtocol):
     _is_head_complete = False
     _waiting_bytes = 0
     _is_refused = False
+    _opened_s = 0.0
     # Whether the incoming request was answered already and its rest is skipped.
     _is_skipping = False
     _is_kept = True
@@ -89,13 +98,20 @@ class HttpConnection(HttpToolsProtocol):
             if peer_uid(peer) not in (None, os.geteuid()):
                 self._refuse(Forbidden("the socket belongs to another user"))
                 return
+        self._opened_s = self.loop.time()
         # Counted for each door: clients of the port must not shut out the owner's socket.
-        alike = (
-            other.door == self.door and not other._is_refused for other in self._open_connections()
-        )
-        if sum(alike) > CONNECTION_LIMIT:
-            self._refuse(Overloaded("too many connections", hint="try again in a second"))
-            return
+        alike = [
+            other
+            for other in self._open_connections()
+            if other.door == self.door and not other._is_refused
+        ]
+        if len(alike) > connection_limit():
+            # Connections without a request must not keep a request out.
+            idle = [other for other in alike if other is not self and other._is_idle]
+            if not idle:
+                self._refuse(Overloaded("too many connections", hint="try again in a second"))
+                return
+            min(idle, key=attrgetter("_opened_s"))._give_up()
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -188,6 +204,12 @@ class HttpConnection(HttpToolsProtocol):
         self._expect_head()
         return True
 
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered here."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return is_answered and not self._is_skipping
+
     def _open_connections(self) -> Iterator[HttpConnection]:
         """Return the open connections, including this one."""
         return (each for each in self.connections if isinstance(each, HttpConnection))
@@ -203,7 +225,9 @@ class HttpConnection(HttpToolsProtocol):
             self._head_timer = None
 
     def _give_up(self) -> None:
-        self._head_timer = None
+        # It no longer counts, although its end is reported later.
+        self._is_refused = True
+        self._head_arrived()
         self.transport.close()
 
     def _refuse_head(self) -> None:
@@ -318,7 +342,7 @@ def open_listeners(settings: Settings, allow_hosts: Sequence[str] = ()) -> Itera
         port = int(tcp.getsockname()[1])
         host = settings.daemon.host
         shown = f"[{host}]" if ":" in host else host
-        hosts = own_hosts(port, [shown, *allow_hosts] if is_loopback(host) else allow_hosts)
+        hosts = own_hosts(port, allow_hosts, shown if is_loopback(host) else "")
         yield Listeners(f"http://{shown}:{port}", hosts, tcp, unix, path, notes)
     finally:
         tcp.close()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import html
 import ipaddress
+import json
+import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from meritory.domain.errors import MeritoryError
+from meritory.settings.home import write_private
 
 PAGES = "/dashboard"
 LINK_LIFE_S = 60
@@ -95,15 +101,17 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, StaticFile]]:
 
 
 class Logins:
-    """The logins of the dashboard; only hashes are stored, and only while the daemon runs."""
+    """The logins of the dashboard; only hashes are stored. A file keeps them over a restart."""
 
-    def __init__(self, now_ms: Callable[[], float], port: int) -> None:
+    def __init__(self, now_ms: Callable[[], float], port: int, file: Path | None = None) -> None:
+        """Read the logins that an earlier daemon kept; `now_ms` counts since 1970."""
         self._now_ms = now_ms
+        self._file = file
         # Cookies ignore ports: two daemons on one machine need two names.
         self.cookie_name = f"meritory_dashboard_{port}"
         # Expiry times by the hash of the secret.
         self._links: dict[bytes, float] = {}
-        self._logins: dict[bytes, float] = {}
+        self._logins = {} if file is None else _kept_logins(file, now_ms())
 
     def new_link(self) -> str:
         """Return a new code that signs one browser in, once and soon."""
@@ -114,7 +122,9 @@ class Logins:
         ends_ms = self._links.pop(_digest(code), None)
         if ends_ms is None or ends_ms <= self._now_ms():
             return None
-        return self._add(self._logins, LOGIN_LIFE_S, LOGIN_LIMIT)
+        secret = self._add(self._logins, LOGIN_LIFE_S, LOGIN_LIMIT)
+        self._keep()
+        return secret
 
     def is_valid(self, secret: str) -> bool:
         """Return whether a secret belongs to a login that has not ended."""
@@ -123,13 +133,17 @@ class Logins:
 
     def end(self, secret: str) -> int:
         """End one login; return how many ended."""
-        return 0 if self._logins.pop(_digest(secret), None) is None else 1
+        if self._logins.pop(_digest(secret), None) is None:
+            return 0
+        self._keep()
+        return 1
 
     def end_all(self) -> int:
         """End every login and every link; return the number of logins."""
         many = sum(ends_ms > self._now_ms() for ends_ms in self._logins.values())
         self._logins.clear()
         self._links.clear()
+        self._keep()
         return many
 
     def cookie(self, secret: str, is_https: bool) -> str:
@@ -141,6 +155,18 @@ class Logins:
         """Return every login in a Cookie header; other programs may have set more of them."""
         pairs = (part.strip().partition("=") for part in header.split(";"))
         return [value for name, _, value in pairs if name == self.cookie_name and value]
+
+    def _keep(self) -> None:
+        """Write the logins; where that fails, a restart ends all of them."""
+        if self._file is None:
+            return
+        entries = {digest.hex(): ends_ms for digest, ends_ms in self._logins.items()}
+        try:
+            write_private(self._file, json.dumps(entries) + "\n")
+        except MeritoryError:
+            # An old file would bring back a login that has ended.
+            with contextlib.suppress(OSError):
+                self._file.unlink()
 
     def _add(self, entries: dict[bytes, float], life_s: int, limit: int) -> str:
         now = self._now_ms()
@@ -155,6 +181,22 @@ class Logins:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
+
+
+def _kept_logins(file: Path, now_ms: float) -> dict[bytes, float]:
+    """Return the logins in a file that have not ended; none if others could have written it."""
+    try:
+        info = os.stat(file, follow_symlinks=False)
+        is_private = stat.S_ISREG(info.st_mode) and not info.st_mode & 0o077
+        if not is_private or info.st_uid != os.geteuid():
+            return {}
+        entries = json.loads(file.read_bytes())
+        kept = {bytes.fromhex(digest): float(ends_ms) for digest, ends_ms in entries.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+    # A login that ends too late was made by a wrong clock.
+    last_ms = now_ms + LOGIN_LIFE_S * 1000
+    return {digest: ends_ms for digest, ends_ms in kept.items() if now_ms < ends_ms <= last_ms}
 
 
 def own_address(url: str) -> str:

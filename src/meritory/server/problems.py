@@ -94,7 +94,7 @@ class TooMany(MeritoryError):
 
 
 class Overloaded(Busy):
-    """More requests are in flight than the daemon accepts."""
+    """More requests than the daemon can answer in time."""
 
     code = "overloaded"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import uvicorn
 
@@ -23,13 +24,13 @@ from meritory.api.embedded import settings_place
 from meritory.domain.world import World, moment_text
 from meritory.ports.file_lock import held
 from meritory.server.app import TABLE, App
-from meritory.server.auth import Guard, OwnToken, load_token, write_private
+from meritory.server.auth import Guard, OwnToken, load_token
 from meritory.server.connection import HttpConnection, Listeners, open_listeners
 from meritory.server.event_stream import LiveEvents
 from meritory.server.logs import Log
 from meritory.server.table import Route, ServerState
 from meritory.settings import Settings, prepare_home
-from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
+from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME, write_private
 
 # Options by their number in the C library. One arena: Python runs one thread at a time, and each
 # arena would keep its own holes. Large arrays get their own pages: they are short-lived and would
@@ -66,6 +67,7 @@ GRACE_S = 5
 # How long a thread may run while another waits: the event loop must not wait for every worker.
 SWITCH_INTERVAL_S = 0.00025
 TRIM_EVERY_S = 15
+HANDLES_LOG_EVERY_S = 60.0
 
 
 def serve(
@@ -122,7 +124,7 @@ def serve(
             stack.enter_context(_announced(settings.home, listeners, since))
             ready(listeners, server.end)
 
-        server = _Server(app, listening, engine.live, heap)
+        server = _Server(app, listening, engine.live, heap, log)
         asyncio.run(server.serve(listeners.sockets))
         app.workers.close()
         left = app.workers.in_flight
@@ -153,7 +155,12 @@ class _Server(uvicorn.Server):
     """The HTTP server on given sockets, with its own shutdown."""
 
     def __init__(
-        self, app: App, listening: Callable[[], None], live: LiveEvents, heap: MallocTrimmer
+        self,
+        app: App,
+        listening: Callable[[], None],
+        live: LiveEvents,
+        heap: MallocTrimmer,
+        log: Log,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -174,6 +181,9 @@ class _Server(uvicorn.Server):
         self._listening = listening
         self._live = live
         self._heap = heap
+        self._log = log
+        self._refused_count = 0
+        self._next_log_s = 0.0
 
     def end(self) -> None:
         """Stop the server; any thread may call this."""
@@ -181,6 +191,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
+        asyncio.get_running_loop().set_exception_handler(self._report)
         await super().startup(sockets)
         self._trimming = asyncio.create_task(self._trim_often())
         self._listening()
@@ -190,6 +201,19 @@ class _Server(uvicorn.Server):
         self._live.close()
         self._trimming.cancel()
         await super().shutdown(sockets)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an error of the event loop; of connections without a file handle only a count."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+            return
+        self._refused_count += 1
+        if loop.time() >= self._next_log_s:
+            # The event loop reports each attempt, hundreds a second.
+            self._next_log_s = loop.time() + HANDLES_LOG_EVERY_S
+            count, self._refused_count = self._refused_count, 0
+            self._log.error("daemon", "daemon.no_file_handles", error, count=count)
 
     async def _trim_often(self) -> None:
         """Return free memory to the system now and then."""

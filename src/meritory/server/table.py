@@ -43,7 +43,7 @@ from meritory.server.event_stream import LiveEvents, file_number
 from meritory.server.problems import Forbidden
 from meritory.server.token_cache import Tokens
 from meritory.settings import Settings
-from meritory.settings.home import LOG_NAME
+from meritory.settings.home import LOG_NAME, LOGINS_NAME
 
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
 # health: liveness, without a token. read and write: memories. hooks: calls of harnesses.
@@ -217,7 +217,11 @@ class ServerState:
         # Held by the one request that runs jobs, or waits for running ones.
         self.draining = threading.Lock()
         self.duplicates = DuplicateFilter(self.world.monotonic_ms)
-        self.logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
+        self.logins = Logins(
+            lambda: self.world.now().timestamp() * 1000,
+            urlsplit(url).port or 80,
+            settings.home / LOGINS_NAME,
+        )
         self.page_url, self.pages = own_address(url), read_files()
         self.live = LiveEvents(self._numbers, services.store.follow)
         self.started_at: datetime = self.world.now()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from meritory.domain.errors import ReadOnlyStore, SettingsError
+from meritory.domain.errors import ReadOnlyStore, SettingsError, translate_system
 
 HOME_VARIABLE = "MERITORY_HOME"
 # The url and token of a daemon on another machine, for agents and programs here.
@@ -21,6 +22,8 @@ LOCK_NAME = "daemon.lock"
 SOCKET_NAME = "meritory.sock"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 LOG_NAME = "daemon.log"
+# Hashes of the dashboard's logins.
+LOGINS_NAME = "logins.json"
 # Figures for the developers, kept once the user agreed.
 TELEMETRY_NAME = "telemetry.jsonl"
 # Copies of the models in a team's database.
@@ -89,3 +92,20 @@ def prepare_home(path: Path) -> str | None:
         f"{path} was open to other users (mode {mode:03o}); "
         f"it is private now (mode {HOME_MODE:03o})"
     )
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, atomically."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        new.unlink(missing_ok=True)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise translate_system(error, path) from error

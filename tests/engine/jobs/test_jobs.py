@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,6 +34,7 @@ from meritory.engine.jobs.runner import (
     Worker,
     no_effect,
 )
+from meritory.ports.process_mark import own_mark
 from meritory.store.contract.store import Store, Transaction
 from meritory.store.sqlite.store import SqliteStore
 from places import Places
@@ -116,6 +119,80 @@ def clock() -> Clock:
 @pytest.fixture
 def bench(store: Store, clock: Clock) -> Bench:
     return Bench(store, clock)
+
+
+# -- processes that ended ---------------------------------------------------------------------
+
+MARK = "from meritory.ports.process_mark import own_mark; print(own_mark())"
+
+
+def ended_mark() -> str:
+    """The mark of a process that has ended."""
+    child = subprocess.run([sys.executable, "-c", MARK], capture_output=True, text=True, check=True)
+    return child.stdout.strip()
+
+
+def take(bench: Bench, mark: str) -> Job:
+    lease = Lease(f"other@{mark}", bench.world.now(), LEASE_LENGTH)
+    job = bench.store.write(None, lambda t: t.take_job(lease, (KIND,)))
+    assert job is not None
+    return job
+
+
+def test_the_job_of_an_ended_process_is_taken_over_at_once(bench: Bench) -> None:
+    bench.put("a")
+    take(bench, ended_mark())
+    assert bench.runner.drain() == 1
+    assert bench.effects() == once("a")
+
+
+def test_a_job_that_ends_every_process_is_parked(bench: Bench) -> None:
+    bench.put("a")
+    mark = ended_mark()
+    for _ in range(PARK_AFTER_ATTEMPTS):
+        take(bench, mark)
+        assert bench.runner.release_ended() == 1
+    assert bench.job().state == "parked"
+    assert bench.job().error == "its process has ended"
+
+
+@pytest.mark.parametrize("other", [None, "", "1:2", ":::", "elsewhere.1:{pid}:1", "x@y:1:1"])
+def test_the_job_of_a_process_that_may_be_alive_is_left_alone(
+    bench: Bench, other: str | None
+) -> None:
+    bench.put("a")
+    pid = ended_mark().split(":")[1]
+    take(bench, own_mark() if other is None else other.format(pid=pid))
+    assert bench.runner.release_ended() == 0
+    assert bench.runner.drain() == 0
+    assert bench.job().state == "running"
+
+
+def test_the_number_of_an_ended_process_may_be_in_use_again(bench: Bench) -> None:
+    machine, _, began = own_mark().split(":")
+    bench.put("a")
+    take(bench, f"{machine}:{os.getpid()}:{int(began) - 1}")
+    assert bench.runner.drain() == 1
+
+
+def test_the_worker_takes_over_the_job_of_an_ended_process(watch: Watch) -> None:
+    watch.bench.put("a")
+    take(watch.bench, ended_mark())
+    watch.worker.start()
+    watch.until("done")
+
+
+def test_a_schedule_counts_for_a_worker_that_runs_already(places: Places) -> None:
+    """Jobs that an earlier process left start the worker before the schedule is known."""
+    with places.memory() as memory:
+        works, looks = memory.works, threading.Semaphore(0)
+        works.nudge()
+        assert works.worker is not None
+        works.schedule(looks.release)
+        works.nudge()
+        assert looks.acquire(timeout=TIMEOUT_S)
+        works.nudge()
+        assert looks.acquire(timeout=TIMEOUT_S)
 
 
 # -- one job ----------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ from meritory.engine.observe import telemetry
 from meritory.engine.predictor.state import TRAIN_JOB
 from meritory.engine.services import Services
 from meritory.engine.sessions.ratings import LEARN_JOB
+from meritory.ports.process_mark import has_ended, own_mark
 from meritory.store.contract.store import Store, Transaction
 
-# Longer than any stage takes: the job of a killed process is resumed after this time.
+# Longer than any stage takes: the job of a process that ended elsewhere is resumed after this time.
 LEASE_LENGTH = timedelta(minutes=5)
 # Delays before the retry after the first, second, ... failure.
 RETRY_DELAYS = (
@@ -46,6 +47,7 @@ CALM_S = 0.1
 # Shortest pause, while another process may be about to take a job that is due.
 _PAUSE_MIN_S = 0.05
 _ERROR_LIMIT_CHARS = 500
+_RUNNING_LIMIT = 100
 STOP_WAIT_S = 5.0
 # Loading the model usually takes a fifth of this; the first session should find it ready.
 SCORER_WAIT_S = 1.0
@@ -131,10 +133,28 @@ class JobRunner:
         jobs: dict[int, Job] = {}
         while limit is None or len(jobs) < limit:
             job = self._run_next(jobs, should_stop)
-            if job is None:
+            if job is not None:
+                jobs[job.number] = job
+            elif not self.release_ended():
                 break
-            jobs[job.number] = job
         return sum(job.state == "done" for job in jobs.values())
+
+    def release_ended(self) -> int:
+        """Queue the jobs again whose process on this machine has ended; return how many.
+
+        That counts as a failed attempt: a job that ends every process must not run for ever.
+        """
+        ended = [
+            job
+            for job in self._store.jobs(None, "running", _RUNNING_LIMIT)
+            if job.kind in self._handlers and has_ended((job.lease or "").partition("@")[2])
+        ]
+        for job in ended:
+            queue = methodcaller("fail_job", job, "its process has ended", self._world.now())
+            # Another process may release it at the same time.
+            with contextlib.suppress(Conflict):
+                self._store.write(job.user, queue)
+        return len(ended)
 
     def wait_s(self, limit_s: float) -> float:
         """Return the time until the next known job is due."""
@@ -156,7 +176,8 @@ class JobRunner:
 
     def _lease(self) -> Lease:
         # Made inside the transaction, so that its time is not before that of earlier leases.
-        return Lease(self._world.new_id(), self._world.now(), self._lease_length)
+        holder = f"{self._world.new_id()}@{own_mark()}"
+        return Lease(holder, self._world.now(), self._lease_length)
 
     def _run(self, job: Job, should_stop: Callable[[], bool]) -> Job:
         began_ms = self._world.monotonic_ms()
@@ -293,7 +314,9 @@ class Worker:
             try:
                 if self._before is not None:
                     self._before()
-                while not self._stopping.is_set() and self._runner.run_one(self._stopping.is_set):
+                while not self._stopping.is_set() and (
+                    self._runner.run_one(self._stopping.is_set) or self._runner.release_ended()
+                ):
                     pass
                 wait_s = max(_PAUSE_MIN_S, self._runner.wait_s(self._poll_s))
                 self.last_error = None
@@ -335,7 +358,7 @@ class Background:
         self._following: Subscription | None = None
 
     def schedule(self, queue: Callable[[], object]) -> None:
-        """Let the worker queue the jobs that are due in time; call it before the first `nudge`."""
+        """Let the worker queue the jobs that are due in time, from the next `nudge` on."""
         self._schedule = queue
 
     def drain(self) -> int:
@@ -352,12 +375,17 @@ class Background:
             if self._stopping.is_set():
                 return
             if self.worker is None:
-                self.worker = Worker(self.runner, before=self._schedule)
+                # It may start before the schedule is known: jobs of an earlier process are due.
+                self.worker = Worker(self.runner, before=self._queue_scheduled)
                 self.worker.start()
-                if self._schedule is not None:
-                    # The process with the schedule also runs the jobs of other processes.
-                    self._following = self._services.store.follow(self.worker.notify)
+            if self._schedule is not None and self._following is None:
+                # The process with the schedule also runs the jobs of other processes.
+                self._following = self._services.store.follow(self.worker.notify)
         self.worker.wake()
+
+    def _queue_scheduled(self) -> None:
+        if self._schedule is not None:
+            self._schedule()
 
     def _observed(self, event: JobEvent) -> None:
         observer = self._services.observer
