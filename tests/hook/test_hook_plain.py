@@ -6,7 +6,7 @@ import pytest
 
 from meritory.domain.errors import TooLarge
 from meritory.text import render
-from meritory.text.ratings_trailer import read_trailer, strip_own, strip_trailers
+from meritory.text.ratings_trailer import read_trailers, strip_own, strip_trailers
 
 CODE = "k7f3q2xd00"
 
@@ -27,8 +27,7 @@ def test_nothing_of_ours_needs_an_angle_bracket(explain: bool) -> None:
 
 
 def test_ratings_in_braces_are_read_and_taken_out() -> None:
-    found = read_trailer(f"It is so.\n{{mf {CODE} m1=0.8 m3=-0.2}}")
-    assert found is not None
+    (found,) = read_trailers(f"It is so.\n{{mf {CODE} m1=0.8 m3=-0.2}}")
     assert (found.code, found.ratings.scores) == (CODE, (("m1", 0.8), ("m3", -0.2)))
     assert strip_trailers(f"It is so.\n{{mf {CODE} m1=0.8}}\nYes.") == "It is so.\nYes."
     assert strip_trailers(f"It is so.\n`{{mf {CODE} m1=0.8}}`") == "It is so."
@@ -39,7 +38,7 @@ def test_ratings_in_braces_are_read_and_taken_out() -> None:
     "text", ["{mf}", "{mf x}", "{mf m1=1}", "{mfoo 0123456789 m1=1}", "{ mf }"]
 )
 def test_other_braces_are_left_alone(text: str) -> None:
-    assert read_trailer(text) is None
+    assert read_trailers(text) == ()
     assert strip_trailers(f"{text} and so on") == f"{text} and so on"
 
 

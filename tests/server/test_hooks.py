@@ -140,7 +140,7 @@ def test_a_prompt_begins_a_session_that_nobody_started(harness: Harness) -> None
     assert [one["id"] for one in first["memories"]] == [heron]
     assert harness.session()["prompts"] == 1
     trailer = f"<!--mf {first['injection']} m1=0.5-->"
-    harness.done("stop", last_assistant_message=trailer, memory_feedback={"m1": 1.0})
+    harness.done("stop", last_assistant_message=trailer, memory_feedback={heron: 1.0})
     # One reply, two roads: the stronger one counts.
     assert harness.rows()[heron]["agent_relevance_score"] == 0.5
     assert harness.rows()[heron]["agent_feedback_count"] == 1
@@ -155,7 +155,8 @@ def test_every_road_of_ratings_is_taken(harness: Harness) -> None:
     assert harness.done("feedback", ratings={stripe: 0.3, "m99": 1.0})["taken"] == 1
     spoken = talk("go on", f"done <!--mf {code} {name[login]}=0.4-->")
     assert harness.done("pre-compact", transcript=spoken)["taken"] == 1
-    assert harness.done("pre-compact", memory_feedback={name[heron]: 0.6})["taken"] == 1
+    given = {"injection": code, name[heron]: 0.6}
+    assert harness.done("pre-compact", memory_feedback=given)["taken"] == 1
     harness.done("user-prompt-submit", prompt="and now?", memory_feedback={stripe: 0.5})
     ended = harness.done("session-end", last_assistant_message=f"<!--mf {code} m1=0.1 m2=0.1-->")
     assert ended["feedback"]["taken"] == 2

@@ -11,7 +11,7 @@ from meritory.text.ratings_trailer import (
     Ratings,
     Trailer,
     parse_ratings,
-    read_trailer,
+    read_trailers,
     strip_injected,
     strip_own,
     strip_trailers,
@@ -58,7 +58,6 @@ BLOCK = Block(
         f"<!--mf: {CODE.upper()} M1 = +0.80 m3: \u22120.2-->",
         f"<!--mf {CODE}\nm1=.8;\nm3=-2e-1\n-->",
         f'<!--mf {CODE} {{"m1": 0.8, "m3": -0.2}}-->',
-        OURS.replace("<", "&lt;").replace(">", "&gt;"),
         f"<!--mf {CODE} m1=-1--> {OURS}",
         f"{OURS} and then <!--mf cut",
         f"{OURS} <!--mf m1=1--> more text",
@@ -67,12 +66,16 @@ BLOCK = Block(
     ],
 )
 def test_our_form_in_all_its_spellings(text: str) -> None:
-    assert read_trailer(text) == Trailer(CODE, Ratings(SCORES))
+    assert read_trailers(text)[0] == Trailer(CODE, Ratings(SCORES))
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        OURS.replace("<", "&lt;").replace(">", "&gt;"),
+        OURS.replace("<", "&lt;"),
+        OURS.replace(">", "&gt;"),
+        "<!--mf memory12 = 0.5 m2=0.25-->",
         '<memory-feedback>{"m1": 0.8, "m3": -0.2}</memory-feedback>',
         'Done.\n<memory-feedback>\n{"m1": 0.8,\n "m3": -0.2}\n</memory-feedback>\n',
         '<memory_feedback>```json\n{"m1": 0.8, "m3": -0.2}\n```</memory_feedback>',
@@ -83,8 +86,10 @@ def test_our_form_in_all_its_spellings(text: str) -> None:
         "<!--mf m1=0.8 m3=-0.2-->",
     ],
 )
-def test_forms_without_a_code_at_the_end_of_a_reply(text: str) -> None:
-    assert read_trailer(text) == Trailer(None, Ratings(SCORES))
+def test_entities_and_forms_without_a_code_rate_nothing(text: str) -> None:
+    """A reply that quotes stored text has them: it is shown with `&lt;` and knows no code."""
+    assert read_trailers(text) == ()
+    assert "0." not in strip_trailers(text)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +116,16 @@ def test_forms_without_a_code_at_the_end_of_a_reply(text: str) -> None:
     ],
 )
 def test_what_is_no_trailer(text: str) -> None:
-    assert read_trailer(text) is None
+    assert read_trailers(text) == ()
 
 
-def test_the_last_one_wins_even_when_it_rates_nothing() -> None:
-    assert read_trailer(f"{OURS}\n<!--mf {CODE}-->") == Trailer(CODE, Ratings())
-    assert read_trailer(f"<!--mf {CODE[::-1]} m1=1-->\n{OURS}") == Trailer(CODE, Ratings(SCORES))
-
-
-def test_a_name_is_no_code() -> None:
-    found = read_trailer("<!--mf memory12 = 0.5 m2=0.25-->")
-    assert found == Trailer(None, Ratings((("memory12", 0.5), ("m2", 0.25))))
+def test_all_trailers_are_read_the_last_one_first() -> None:
+    other = f"<!--mf {CODE[::-1]} m1=1-->"
+    first, last = Trailer(CODE, Ratings(SCORES)), Trailer(CODE[::-1], Ratings((("m1", 1.0),)))
+    assert read_trailers(f"{OURS}\nand {other}") == (last, first)
+    assert read_trailers(f"{OURS}\n<!--mf {CODE}-->")[0] == Trailer(CODE, Ratings())
+    many = read_trailers(f"{OURS}\n" + f"{other}\n" * 99)
+    assert many == (last,) * ratings_trailer.TRAILERS_LIMIT_COUNT
 
 
 @pytest.mark.parametrize(
@@ -141,22 +145,19 @@ def test_a_name_is_no_code() -> None:
     ],
 )
 def test_a_wrong_score_is_refused_alone(value: str, reason: str) -> None:
-    found = read_trailer(f"<!--mf {CODE} m1=0.5 m2={value} m3=1-->")
-    assert found is not None
+    (found,) = read_trailers(f"<!--mf {CODE} m1=0.5 m2={value} m3=1-->")
     assert found.ratings == Ratings((("m1", 0.5), ("m3", 1.0)), (("m2", reason),))
 
 
 def test_the_request_itself_rates_nothing() -> None:
     """An agent that copies the form instead of filling it in has said nothing."""
-    found = read_trailer(render_prompt(BLOCK))
-    assert found is not None
+    (found,) = read_trailers(render_prompt(BLOCK))
     assert found.code == CODE
     assert found.ratings.scores == ()
 
 
 def test_malformed_pieces_are_named() -> None:
-    found = read_trailer(f"<!--mf {CODE} hello m1=0.5 =0.3 a/b=1 m1=-0.5 m2=-->")
-    assert found is not None
+    (found,) = read_trailers(f"<!--mf {CODE} hello m1=0.5 =0.3 a/b=1 m1=-0.5 m2=-->")
     assert found.ratings.scores == (("m1", -0.5),)
     assert ("m1", "given again") in found.ratings.refused
     assert {"hello", "a/b"} <= {name for name, _ in found.ratings.refused}
@@ -196,13 +197,6 @@ def test_too_many_ratings_are_cut() -> None:
     found = parse_ratings({f"m{number}": 0 for number in range(1, 1_000)})
     assert len(found.scores) == ratings_trailer.RATINGS_LIMIT_COUNT
     assert len(found.refused) == 1
-
-
-def test_a_name_given_twice_in_json_is_seen() -> None:
-    found = read_trailer('<memory-feedback>{"m1": 0.1, "m1": 0.2, "m1": "x"}</memory-feedback>')
-    assert found is not None
-    expected = (("m1", "given again"), ("m1", "not a number"))
-    assert found.ratings == Ratings((("m1", 0.2),), expected)
 
 
 # --- stripping -------------------------------------------------------------------------------
@@ -317,10 +311,10 @@ _MIXTURE = st.one_of(st.lists(_PIECES, max_size=14).map("".join), st.text(max_si
 
 @given(_MIXTURE)
 def test_nothing_raises_and_nothing_of_ours_is_left(text: str) -> None:
-    found = read_trailer(text)
-    assert found is None or all(-1 <= score <= 1 for _, score in found.ratings.scores)
+    for found in read_trailers(text):
+        assert all(-1 <= score <= 1 for _, score in found.ratings.scores)
     rest = strip_trailers(text)
-    assert read_trailer(rest) is None
+    assert read_trailers(rest) == ()
     assert strip_trailers(rest) == rest
     outside = strip_injected(text)
     assert not MARKER.search(outside)
@@ -375,12 +369,12 @@ def test_much_of_anything_is_read_in_linear_time(piece: str) -> None:
     """The suite's own time limit is the bar: what backtracks would take hours."""
     much = piece * (100_000 // len(piece))
     for text in (much, f"<!--mf {much}", f"<memory-feedback>{much}", f"{OURS}{much}"):
-        read_trailer(text)
+        read_trailers(text)
         strip_own(text)
 
 
 def test_a_megabyte_of_everything_is_read() -> None:
     text = "".join(piece * 40 for piece in _REPEATED)
     text *= 1_000_000 // len(text) + 1
-    assert read_trailer(text + OURS) == Trailer(CODE, Ratings(SCORES))
+    assert read_trailers(text + OURS)[0] == Trailer(CODE, Ratings(SCORES))
     assert not MARKER.search(strip_own(text))

@@ -260,7 +260,7 @@ class RemoteSession(Session):
     def _ask(self, verb: str, kind: type[T], **arguments: Any) -> T:
         return self._backend.ask(f"session/{verb}", kind, {"key": self.key, **arguments})
 
-    def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
+    def prompt(self, text: str, feedback: Mapping[str, float | str] | None = None) -> Served:
         arguments = {"text": _whole(require_text("a prompt", text)), "feedback": _ratings(feedback)}
         return self._note(self._ask("prompt", Served, **arguments))
 

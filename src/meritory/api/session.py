@@ -74,7 +74,7 @@ class Session(RunningSession):
         """The user, agent and project whose memories it may see."""
         return self._scope
 
-    def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
+    def prompt(self, text: str, feedback: Mapping[str, float | str] | None = None) -> Served:
         """Return the memories for a prompt of the user that the session has not shown yet."""
         from meritory.engine import pipeline
         from meritory.engine.sessions.prompt import PromptRequest

@@ -1,10 +1,10 @@
-"""Reads the ratings trailer of an agent's reply, and strips trailers from text.
+"""Reads the ratings trailers of an agent's reply, and strips trailers from text.
 
-There are two forms: `<!--mf CODE m1=0.8 m3=-0.2-->` (`{mf CODE m1=0.8}` where angle brackets do not
-get through), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last complete trailer wins.
-One without a code counts only at the end of the reply: elsewhere the reply is *about* ratings. The
-caller checks that the code is valid, that the names were shown, and that the assistant wrote the
-text.
+A trailer is `<!--mf CODE m1=0.8 m3=-0.2-->`, or `{mf CODE m1=0.8}` where angle brackets do not get
+through. It counts only with a code, and only in these forms: stored text is shown with `<` as
+`&lt;`, so a reply that quotes it never has one. `<memory-feedback>` tags and entities are only
+stripped. The caller checks that the code is live, that the names were shown, and that the assistant
+wrote the text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from meritory.text.render import INNER_LINE, MARKER, OWN_REMARK
 TRAILER_LIMIT_CHARS: Final = 2_048
 RATINGS_LIMIT_COUNT: Final = 256
 NAME_LIMIT_CHARS: Final = 64
-# A trailer ends a reply; only this much of the end is searched.
+# A trailer ends a reply; only this much of the end is searched, for this many trailers.
 TAIL_LIMIT_CHARS: Final = 65_536
+TRAILERS_LIMIT_COUNT: Final = 16
 
 # Some harnesses escape angle brackets as entities, and agents copy those.
 _LESS, _MORE = "(?:<|&lt;)", "(?:>|&gt;)"
@@ -73,24 +74,18 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The ratings of one reply, with the code of an injection if it has one."""
+    """The ratings of one reply, with the code of an injection."""
 
-    code: str | None
+    code: str
     ratings: Ratings
 
 
-def read_trailer(text: str) -> Trailer | None:
-    """Return the last complete trailer of a reply, None when there is none."""
+def read_trailers(text: str) -> tuple[Trailer, ...]:
+    """Return the complete trailers of a reply, the last one first."""
     tail = text[-TAIL_LIMIT_CHARS:]
-    for opening, limit in reversed(_openings(tail)):
-        read = _read_tag if opening["tag"] else _read_pairs
-        found = read(tail, opening, limit)
-        if found is None:
-            continue
-        trailer, end = found
-        if trailer.code is not None or not tail[end:].strip("` \t\r\n"):
-            return trailer
-    return None
+    openings = [pair for pair in _openings(tail) if not pair[0]["tag"]]
+    latest = reversed(openings[-TRAILERS_LIMIT_COUNT:])
+    return tuple(filter(None, (_read_pairs(tail, *pair) for pair in latest)))
 
 
 def parse_ratings(mapping: object) -> Ratings:
@@ -132,15 +127,13 @@ def _openings(text: str) -> list[tuple[re.Match[str], int]]:
     ]
 
 
-def _read_pairs(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
+def _read_pairs(text: str, opening: re.Match[str], limit: int) -> Trailer | None:
     pattern = _COMMENT_REST if opening["comment"] else _BRACE_REST
     rest = pattern.match(text, opening.end(), limit)
-    if rest is None:
+    named = None if rest is None else _CODE.match(rest["body"].translate(_LOOSE))
+    if rest is None or named is None or opening[0].startswith("&") or rest[0].endswith(";"):
         return None
-    body = rest["body"].translate(_LOOSE)
-    named = _CODE.match(body)
-    code = named["code"].lower() if named else None
-    body = body[named.end() :] if named else body
+    body = named.string[named.end() :]
     pairs: list[tuple[object, object]] = []
     for match in _PAIR.finditer(body):
         value = match["value"]
@@ -150,31 +143,19 @@ def _read_pairs(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer,
     leftovers = _PAIR.sub(" ", body).split()
     malformed = ((word[:NAME_LIMIT_CHARS], "malformed") for word in leftovers)
     ratings = Ratings(ratings.scores, (*ratings.refused, *malformed))
-    return Trailer(code, ratings), rest.end()
+    return Trailer(named["code"].lower(), ratings)
 
 
-def _read_tag(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
-    start = opening.end()
-    body = text[start:limit]
+def _object_end(body: str) -> int | None:
+    """Return the end of the JSON object that a tag opens with; None without one."""
     brace = body.find("{")
     # Only a code fence, with its language, may precede the object.
     if brace < 0 or body[:brace].strip("` \t\r\n").lower() not in ("", "json"):
         return None
-    # Pairs instead of dicts, to detect a name given twice.
-    decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
     try:
-        value, end = decoder.raw_decode(body, brace)
+        return json.JSONDecoder().raw_decode(body, brace)[1]
     except (ValueError, RecursionError):
         return None
-    closing = _TAG_END.search(body, end)
-    after = closing.end() if closing and not body[end : closing.start()].strip("` \t\r\n") else end
-    if len(value) == 1 and value[0][0] == "memory_feedback" and isinstance(value[0][1], _Pairs):
-        value = value[0][1]
-    return Trailer(None, _rated(value)), start + after
-
-
-class _Pairs(list[tuple[str, object]]):
-    """The pairs of a JSON object, in order."""
 
 
 def _rated(pairs: Iterable[tuple[object, object]]) -> Ratings:
@@ -247,9 +228,9 @@ def _trailer_end(text: str, opening: re.Match[str], limit: int) -> int:
     closing = _TAG_END.search(text, start, limit)
     if closing:
         return closing.end()
-    read = _read_tag(text, opening, limit)
-    if read:
-        return read[1]
+    end = _object_end(text[start:limit])
+    if end is not None:
+        return start + end
     body = text[start:limit].lstrip("` \t\r\n").removeprefix("json").lstrip()
     return limit if is_last and body[:1] in ("", "{") else start
 

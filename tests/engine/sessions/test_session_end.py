@@ -130,7 +130,8 @@ def test_ending_again_changes_nothing(desk: Desk) -> None:
     first = ending(desk)
     before = desk.state(), told(desk)
     desk.clock.go(hours=1)
-    again = ending(desk, transcript=talk("other", "words"), feedback={"m1": 1.0}, used={})
+    given = {session.memories[0].id: 1.0}
+    again = ending(desk, transcript=talk("other", "words"), feedback=given, used={})
     assert (again.job, again.is_queued, again.ratings) == (first.job, False, first.ratings)
     assert first.is_queued is False
     assert (again.job, again.is_queued) == ("finish-session/run", False)
@@ -186,7 +187,8 @@ def test_eight_threads_that_end_one_session_end_it_once(desk: Desk) -> None:
 
     def work() -> None:
         gate.wait()
-        answers.append(ending(desk, transcript=talk("heron?", "Yes."), feedback={"m1": 0.5}))
+        given = {session.memories[0].id: 0.5}
+        answers.append(ending(desk, transcript=talk("heron?", "Yes."), feedback=given))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -231,7 +233,8 @@ def test_the_last_reply_is_rated_too(desk: Desk) -> None:
     desk.note(*NOTES)
     session = desk.memory.session("run", context="heron")
     code = session.prompt("qqqq").injection
-    done = ending(desk, last_reply=trailer(code, ("m1", 0.5)), feedback={"m1": -1.0, "m99": 1})
+    given = {session.memories[0].id: -1.0, "m99": 1}
+    done = ending(desk, last_reply=trailer(code, ("m1", 0.5)), feedback=given)
     assert [(one.channel, one.score) for one in done.ratings.taken] == [
         ("trailer", 0.5),
         ("field", -1.0),

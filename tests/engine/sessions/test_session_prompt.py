@@ -493,7 +493,7 @@ def test_ratings_with_a_prompt_are_about_the_reply_before_it(desk: Desk) -> None
     desk.note(*NOTES)
     session = desk.memory.session("run", context="heron")
     session.prompt("first of all")
-    session.prompt(ABOUT_STRIPE, feedback={"m1": 0.5, "m9": 1.0})
+    session.prompt(ABOUT_STRIPE, feedback={session.memories[0].id: 0.5, "m9": 1.0})
     (said,) = desk.store.ratings("default", "run")
     assert (said.turn, said.channel, said.score) == (1, "field", 0.5)
     assert desk.counters()["feedback.refused"] == 1

@@ -537,7 +537,7 @@ def test_ratings_are_not_asked_for_when_feedback_is_off(desks: Callable[..., Des
     assert "<!--mf" not in session.inject
     assert session.prompt("nothing new: heron login").inject == ""
     assert session.reply(trailer(session.injection, ("m1", 1.0))).taken == ()
-    session.prompt("again", feedback={"m1": 1.0})
+    session.prompt("again", feedback={session.memories[0].id: 1.0})
     assert all(one.agent_relevance_score is None for one in desk.rows().values())
     # A program that rates by itself was not asked, and is heard.
     assert session.rate({"m1": 1.0}).taken

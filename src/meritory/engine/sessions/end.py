@@ -170,7 +170,7 @@ def record_end(run: EndRun) -> None:
 def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:
     """Take late ratings before the agent's context is compacted, then mark it as empty."""
     session = services.store.session(request.user, request.key)
-    trailers = tuple(filter(None, map(ratings.coded_trailer, request.turns())))
+    trailers = tuple(filter(None, map(ratings.trailers_of, request.turns())))
     taken = _late_ratings(services, session, request, trailers)
 
     def work(transaction: Transaction) -> None:
@@ -182,13 +182,16 @@ def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:
 
 
 def _late_ratings(
-    services: Services, session: SessionRecord, request: EndRequest, trailers: Sequence[Trailer]
+    services: Services,
+    session: SessionRecord,
+    request: EndRequest,
+    replies: Sequence[tuple[Trailer, ...]],
 ) -> ratings.RatingsTaken:
     ballot = ratings.Ballot(services, session)
     return (
         ballot.from_reply(request.last_reply, "trailer")
         + ballot.from_mapping(request.feedback, "field")
-        + ballot.from_trailers(trailers)
+        + ballot.from_replies(replies)
     )
 
 
@@ -254,7 +257,9 @@ class Intake:
     digester: Digester
     turn_count: int = 0
     has_calls: bool = False
-    trailers: deque[Trailer] = field(default_factory=lambda: deque(maxlen=TRAILERS_LIMIT_COUNT))
+    trailers: deque[tuple[Trailer, ...]] = field(
+        default_factory=lambda: deque(maxlen=TRAILERS_LIMIT_COUNT)
+    )
     _end: TurnTail = field(default_factory=lambda: TurnTail(READ_LIMIT_CHARS), init=False)
     _prompts: TurnTail = field(default_factory=lambda: TurnTail(READ_LIMIT_CHARS), init=False)
     _act_chars: int = field(default=0, init=False)
@@ -268,9 +273,9 @@ class Intake:
             self._end.add(turn)
             if turn.role == "user":
                 self._prompts.add(turn)
-            trailer = ratings.coded_trailer(turn)
-            if trailer is not None:
-                self.trailers.append(trailer)
+            trailers = ratings.trailers_of(turn)
+            if trailers:
+                self.trailers.append(trailers)
             self.feed_digest(turn)
 
     def feed_digest(self, turn: Turn) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from itertools import chain
 
 from meritory.domain.session import CHANNELS, Channel, Event, Rating, SessionRecord, Turn
 from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
-from meritory.text.ratings_trailer import Ratings, Trailer, parse_ratings, read_trailer
+from meritory.text.ratings_trailer import Ratings, Trailer, parse_ratings, read_trailers
+from meritory.text.render import cleaned
 
 # At or below this a memory did harm: it is not shown again in the session.
 HARMFUL_SCORE = -0.5
-_SHORT_ID_CHARS_MIN = 4
+# Codes of a session stay live for this long after its end.
+LATE_LIMIT = timedelta(days=1)
+_CODE_FIELD = "injection"
 LEARN_JOB = "finish-session"
 
 
@@ -28,7 +34,7 @@ class RatingsTaken:
 
 
 class Ballot:
-    """What can be rated in one session: its injections' codes, its handles, its memories."""
+    """What can be rated in one session: by the code of an injection, or by full memory ids."""
 
     def __init__(self, services: Services, session: SessionRecord) -> None:
         self._services = services
@@ -38,51 +44,76 @@ class Ballot:
         self._injections = {one.code: one for one in store.injections(session.user, session.key)}
         shown = store.shown(session.user, session.key)
         self._by_handle = {one.handle: one.memory_id for one in shown}
-        self._ids = [one.memory_id for one in shown]
+        self._ids = {one.memory_id: one.memory_id for one in shown}
 
     def from_reply(self, text: str | None, channel: Channel) -> RatingsTaken:
         """Return the ratings in an agent's reply; none if it has no trailer."""
-        trailer = read_trailer(text) if text else None
+        return self._from_trailers(read_trailers(text) if text else (), channel)
+
+    def _from_trailers(self, trailers: Sequence[Trailer], channel: Channel) -> RatingsTaken:
+        """Return the ratings of one reply, its last trailer first: the first live one counts."""
+        # A reply may quote a trailer of a stored text behind its own.
+        live = (one for one in trailers if self._refusal(one.code) is None)
+        trailer = next(chain(live, trailers), None)
         if trailer is None:
             return RatingsTaken()
-        if trailer.code is not None:
-            return self.from_trailer(trailer, channel)
-        # By id only: a stored text may have dictated a trailer without a code. Agents do not see
-        # ids, so a trailer that names them comes from the harness.
-        by_handle = [pair for pair in trailer.ratings.scores if pair[0] in self._by_handle]
-        by_id = tuple(pair for pair in trailer.ratings.scores if pair not in by_handle)
-        refused = tuple((name, "a handle counts only beside its code") for name, _ in by_handle)
-        ratings = replace(trailer.ratings, scores=by_id)
-        return self.from_trailer(Trailer(None, ratings), channel) + RatingsTaken(refused=refused)
+        return self._from_code(trailer.code, trailer.ratings, channel)
 
-    def from_trailer(self, trailer: Trailer, channel: Channel) -> RatingsTaken:
-        """Return the ratings of a trailer, for the turn whose code it names."""
-        if trailer.code is None:
-            return self._taken(trailer.ratings, channel, self._session.prompt_count)
-        injection = self._injections.get(trailer.code.lower())
-        if injection is None:
+    def _from_code(self, code: str, ratings: Ratings, channel: Channel) -> RatingsTaken:
+        """Return the ratings by handle or id, for the turn of the injection with this code."""
+        refusal = self._refusal(code)
+        if refusal is not None:
+            return RatingsTaken(refused=((code, refusal),))
+        names = {**self._ids, **self._by_handle}
+        return self._taken(ratings, names, channel, self._injections[code.lower()].turn)
+
+    def _refusal(self, code: str) -> str | None:
+        """Return why a code does not count; None for a live one."""
+        ended_at, now = self._session.ended_at, self._services.world.now()
+        if code.lower() not in self._injections:
             # Neither an old trailer nor a copied one may speak for this session.
-            return RatingsTaken(refused=((trailer.code, "no such code in this session"),))
-        return self._taken(trailer.ratings, channel, injection.turn)
+            return "no such code in this session"
+        if self._session.state != "open" and ended_at is not None and now > ended_at + LATE_LIMIT:
+            return "the session ended too long ago"
+        if code.lower() in self._shown_text:
+            return "the code stands in a memory's text"
+        return None
+
+    @cached_property
+    def _shown_text(self) -> str:
+        """The texts of all shown memories: a trailer in one of them is a quotation."""
+        memories = self._services.store.memories(self._session.user, list(self._ids))
+        return "\n".join(cleaned(memory.content).lower() for memory in memories.values())
 
     def from_mapping(
         self, mapping: object, channel: Channel, code: str | None = None
     ) -> RatingsTaken:
-        """Return the ratings of a JSON object by handle or memory id."""
+        """Return the ratings of a JSON object; it may name its code as `injection`.
+
+        Without a code a harness or a tool must name full ids. A program may use handles.
+        """
         if mapping is None:
             return RatingsTaken()
-        given = dict(mapping) if isinstance(mapping, Mapping) else mapping
-        return self.from_trailer(Trailer(code, parse_ratings(given)), channel)
+        given: object = mapping
+        if isinstance(mapping, Mapping):
+            given = dict(mapping)
+            if code is None and isinstance(mapping.get(_CODE_FIELD), str):
+                code = given.pop(_CODE_FIELD)
+        ratings = parse_ratings(given)
+        if code is not None:
+            return self._from_code(code, ratings, channel)
+        names = self._ids if channel != "program" else {**self._ids, **self._by_handle}
+        return self._taken(ratings, names, channel, self._session.prompt_count)
 
-    def from_transcript(self, turns: Sequence[Turn]) -> RatingsTaken:
-        """Return the ratings in an agent's turns; a trailer without a code does not count."""
-        return self.from_trailers([one for turn in turns if (one := coded_trailer(turn))])
+    def from_transcript(self, turns: Iterable[Turn]) -> RatingsTaken:
+        """Return the ratings in an agent's turns that no stronger channel has delivered."""
+        return self.from_replies(trailers_of(turn) for turn in turns)
 
-    def from_trailers(self, trailers: Sequence[Trailer]) -> RatingsTaken:
-        """Return the ratings of a transcript's trailers that no stronger channel has delivered."""
+    def from_replies(self, replies: Iterable[Sequence[Trailer]]) -> RatingsTaken:
+        """Return the ratings of a transcript's replies that no stronger channel has delivered."""
         result = RatingsTaken()
-        for trailer in trailers:
-            result += self.from_trailer(trailer, "transcript")
+        for trailers in replies:
+            result += self._from_trailers(trailers, "transcript")
         if not result.taken:
             return result
         # A transcript repeats everything: only new ratings are taken.
@@ -104,29 +135,28 @@ class Ballot:
         )
         return RatingsTaken(tuple(fresh), result.refused)
 
-    def _taken(self, ratings: Ratings, channel: Channel, turn: int) -> RatingsTaken:
+    def _taken(
+        self, ratings: Ratings, names: Mapping[str, str], channel: Channel, turn: int
+    ) -> RatingsTaken:
+        """Return the ratings of memories by these names, which map to ids."""
         if not self._is_on and channel != "program":
             return RatingsTaken()
         now = self._services.world.now()
         taken, refused = [], list(ratings.refused)
         for name, score in ratings.scores:
-            # A handle, an id or the beginning of an id.
-            ids = [memory_id for memory_id in self._ids if memory_id.startswith(name.lower())]
-            if name.lower() in self._by_handle:
-                ids = [self._by_handle[name.lower()]]
-            elif len(name) < _SHORT_ID_CHARS_MIN:
-                ids = []
-            if len(ids) == 1:
-                taken.append(Rating(ids[0], turn, channel, score, now))
+            memory_id = names.get(name.lower())
+            if memory_id is not None:
+                taken.append(Rating(memory_id, turn, channel, score, now))
+            elif name.lower() in self._by_handle:
+                refused.append((name, "a handle counts only with the code of its injection"))
             else:
                 refused.append((name, "not shown in this session"))
         return RatingsTaken(tuple(taken), tuple(refused))
 
 
-def coded_trailer(turn: Turn) -> Trailer | None:
-    """Return the trailer of an agent's reply if it names the code of an injection."""
-    trailer = read_trailer(turn.text) if turn.role == "assistant" else None
-    return trailer if trailer is not None and trailer.code is not None else None
+def trailers_of(turn: Turn) -> tuple[Trailer, ...]:
+    """Return the trailers of an agent's reply, the last one first."""
+    return read_trailers(turn.text) if turn.role == "assistant" else ()
 
 
 def put(transaction: Transaction, session: SessionRecord, ratings: RatingsTaken) -> None:

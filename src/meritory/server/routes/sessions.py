@@ -64,7 +64,8 @@ TAIL_LIMIT_BYTES = 1 << 20
 NEAR_LIMIT_BYTES = 1 << 18
 
 RatingScores = Annotated[
-    dict[str, Any], Meta(description="Handles or memory ids with scores from -1 to 1")
+    dict[str, Any],
+    Meta(description="Full memory ids, or handles beside the code `injection`; scores -1 to 1"),
 ]
 Transcript = Annotated[
     Any, Meta(description="A list of {role, text}, or one text; no role is guessed for a text")
