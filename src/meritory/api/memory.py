@@ -216,11 +216,11 @@ class Memory:
         return write.reject(self.services, self.get(memory_id))
 
     @verb
-    def proposals(self, limit: int = 100) -> list[MemoryRecord]:
+    def proposals(self, limit: int = 100, *, everywhere: bool = False) -> list[MemoryRecord]:
         """Return memories with a proposed pin or constraint, latest first, for review."""
         from meritory.engine.memories import write
 
-        return write.proposals(self.services, self.scope, _limit(limit))
+        return write.proposals(self.services, self.scope, _limit(limit), everywhere=everywhere)
 
     @verb
     def forget(

@@ -365,7 +365,6 @@ class ScopedMemory:
     scope: Scope
     settings: Settings
     services: Services
-    proposals: Callable[..., list[MemoryRecord]]
     undo: Callable[[str], list[MemoryRecord]]
     split: Callable[..., list[MemoryRecord]]
     recall: Callable[..., list[Recalled]]
@@ -406,6 +405,12 @@ class ScopedMemory:
         """Confirm a memory of the scope, not one that other projects share."""
         self._require_own_memory(memory_id)
         return self._memory.confirm(memory_id)
+
+    def proposals(self, limit: int = 100, *, everywhere: bool = False) -> list[MemoryRecord]:
+        """Return the proposals of the scope."""
+        if everywhere:
+            raise _outside()
+        return self._memory.proposals(limit)
 
     def reject(self, memory_id: str) -> MemoryRecord:
         """Reject a proposal of the scope."""

@@ -467,12 +467,14 @@ def reject(services: Services, record: MemoryRecord) -> MemoryRecord:
     return apply_change(services, record, change, "update", "rejected the proposal")
 
 
-def proposals(services: Services, scope: Scope, limit: int) -> list[MemoryRecord]:
+def proposals(
+    services: Services, scope: Scope, limit: int, *, everywhere: bool
+) -> list[MemoryRecord]:
     """Return live memories with a proposed pin or constraint, latest first."""
     found = {
         record.id: record
         for tag in validate.PROPOSALS
-        for record in services.store.listing(Listing(scope, tag=tag, limit=limit))
+        for record in services.store.listing(Listing(scope, everywhere, tag=tag, limit=limit))
     }
     return sorted(found.values(), key=lambda record: record.id, reverse=True)[:limit]
 

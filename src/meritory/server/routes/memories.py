@@ -393,7 +393,8 @@ def reject(call: Call) -> MemoryRecord:
 
 def list_proposals(call: Call) -> Results[MemoryRecord]:
     """List memories with a proposed pin or constraint, latest first."""
-    return Results(call.memory().proposals(call.query.limit))
+    query = call.query
+    return Results(call.memory().proposals(query.limit, everywhere=query.everywhere))
 
 
 def facets(call: Call) -> Facets:
