@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         InputError,
         MeritoryError,
         NotFound,
+        PersonOnly,
         SecretFound,
         StorageError,
     )
@@ -47,8 +48,8 @@ _HOMES = {
         *("HistoryEntry", "MemoryRecord", "Parts", "Recalled", "Scope", "Source", "WriteResult"),
     ),
     "domain.errors": (
-        *("Busy", "Conflict", "InputError", "MeritoryError", "NotFound", "SecretFound"),
-        "StorageError",
+        *("Busy", "Conflict", "InputError", "MeritoryError", "NotFound", "PersonOnly"),
+        *("SecretFound", "StorageError"),
     ),
 }
 
@@ -64,6 +65,7 @@ __all__ = [
     "MeritoryError",
     "NotFound",
     "Parts",
+    "PersonOnly",
     "Recalled",
     "Scope",
     "SecretFound",

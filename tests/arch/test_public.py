@@ -33,6 +33,7 @@ ERRORS = (
     "Conflict",
     "InputError",
     "NotFound",
+    "PersonOnly",
     "SecretFound",
     "StorageError",
     "MeritoryError",

@@ -22,7 +22,7 @@ PAGES = {
     "/predictor/calibration": ["You and the judge"],
     "/feedback": ["Approval", "Reports", "Lessons"],
     "/rules": ["Rules"],
-    "/quality": ["Gate", "Merges", "Janitor", "Probes"],
+    "/quality": ["Gate", "Proposals", "Merges", "Janitor", "Probes"],
     "/pipeline": ["Workers", "Queue", "Every stage of a session"],
     "/logs": ["Latest first"],
 }

@@ -161,6 +161,7 @@ def _by_id(one: str, query: str, scope: dict[str, Any]) -> list[Try]:
         Try("id", "GET", f"{place}/history{query}"),
         Try("id", "POST", f"{place}/restore{query}"),
         Try("id", "POST", f"{place}/confirm{query}"),
+        Try("id", "POST", f"{place}/reject{query}"),
         Try("id", "POST", f"{place}/purge", {**scope, "confirm": one}),
         Try("id", "GET", f"{place}/sessions{query}"),
         Try("id", "GET", f"/api/timeline/{one}{query}"),
@@ -168,7 +169,10 @@ def _by_id(one: str, query: str, scope: dict[str, Any]) -> list[Try]:
         Try("id", "POST", "/api/memories", {**scope, "content": "x", "supersedes": one}),
         Try("id", "POST", f"/mcp{query}", read),
         *(_verb("id", name, scope, memory_id=one) for name in ("get", "undo", "history", "split")),
-        *(_verb("id", name, scope, memory_id=one) for name in ("forget", "purge", "confirm")),
+        *(
+            _verb("id", name, scope, memory_id=one)
+            for name in ("forget", "purge", "confirm", "reject")
+        ),
         _verb("id", "get", {**scope, "everywhere": True}, memory_id=one),
         _verb("id", "update", scope, memory_id=one, content="taken over"),
         _tool("id", query, "memory_get", id=one),

@@ -25,6 +25,8 @@ GET /api/memories/facets                           oawrnd-
 GET /api/memories/texts                            oawr-d-
 GET /api/memories/{id}/sessions                    oawr-d-
 POST /api/memories/{id}/confirm                    oa--nd-
+POST /api/memories/{id}/reject                     oa--nd-
+GET /api/proposals                                 oawrnd-
 GET /api/sessions/{key:path}/memories/{id}/why     oawr-d-
 GET /api/entities/graph                            oawrnd-
 GET /api/analytics/activity                        oawr-d-
@@ -117,6 +119,8 @@ POST /api/library/session/compact                  oaw-n--
 POST /api/library/session/end                      oaw-n--
 POST /api/library/update                           oaw-nd-
 POST /api/library/confirm                          oa--n--
+POST /api/library/reject                           oa--n--
+POST /api/library/proposals                        oawrnd-
 POST /api/library/undo                             oaw-nd-
 POST /api/library/split                            oaw-nd-
 POST /api/library/recall                           oawrnd-

@@ -171,6 +171,19 @@ def test_a_person_vouches_for_a_memory_in_the_browser(daemon: Served) -> None:
     assert daemon.ask("POST", place, tcp=True, headers=daemon.enter()).status == 403
 
 
+def test_a_person_decides_about_proposals_in_the_browser(daemon: Served) -> None:
+    headers = {**daemon.enter(), "origin": daemon.url}
+    for verb, kind in (("reject", "fact"), ("confirm", "constraint")):
+        new = {"content": f"Never {verb} badgers", "origin": "agent", "kind": "constraint"}
+        made = daemon.ask("POST", "/api/memories", {**new, "project": "zoo"}).json
+        (listed,) = got(daemon, "/api/proposals?everywhere=true")["results"]
+        assert listed["id"] == made["id"] and listed["kind"] == "fact"
+        reply = daemon.ask("POST", f"/api/memories/{made['id']}/{verb}", tcp=True, headers=headers)
+        assert (reply.status, reply.json["kind"]) == (200, kind)
+        assert got(daemon, "/api/proposals?everywhere=true")["results"] == []
+        assert daemon.ask("POST", f"/api/memories/{made['id']}/reject").status == 409
+
+
 def test_what_is_to_be_rated_is_shown_without_asking_for_more(daemon: Served) -> None:
     before = got(daemon, "/api/predictor/calibration")
     assert before == got(daemon, "/api/predictor/calibration")

@@ -41,6 +41,8 @@ class AsyncMemory:
     remember_many = _on_thread(Memory.remember_many)
     update = _on_thread(Memory.update)
     confirm = _on_thread(Memory.confirm)
+    reject = _on_thread(Memory.reject)
+    proposals = _on_thread(Memory.proposals)
     forget = _on_thread(Memory.forget)
     undo = _on_thread(Memory.undo)
     split = _on_thread(Memory.split)

@@ -60,7 +60,10 @@ def open_embedded(
     services = open_services(place, settings, world, actor, apart=options["apart"])
     services = replace(services, user=scope.user)
     can_work = options["background"]
-    backend = EmbeddedBackend(services, Threads(services), settings, scope, everywhere, can_work)
+    threads = Threads(services)
+    # The caller is a person's program; jobs on the threads are not.
+    services = replace(services, is_person=True)
+    backend = EmbeddedBackend(services, threads, settings, scope, everywhere, can_work)
     if can_work and services.embedding.is_changed():
         backend.works.start_reembedding(lambda done, total: None)
     jobs = services.store.job_counts() if can_work else {}

@@ -181,14 +181,14 @@ class Memory:
 
         try:
             if isinstance(item, str):
-                return make_draft(item, self.scope, {})
+                item = {"content": item}
             if not isinstance(item, Mapping):
                 raise InputError(f"a memory is a text or its fields, not {type(item).__name__}")
             fields = dict(item)
             content = fields.pop("content", None)
             if fields.get("supersedes") is not None:
                 fields["supersedes"] = self.get(fields["supersedes"]).id
-            return make_draft(content, self.scope, fields)
+            return make_draft(content, self.scope, fields, is_person=self.services.is_person)
         except MeritoryError as error:
             return error
 
@@ -198,8 +198,8 @@ class Memory:
         from meritory.engine.memories import write
         from meritory.engine.memories.validate import checked_field
 
-        by_person = checked_field("origin", fields.pop("origin", "user")) == "user"
-        return write.update(self.services, self.get(memory_id), fields, by_person=by_person)
+        origin = checked_field("origin", fields.pop("origin", "user"))
+        return write.update(self.services, self.get(memory_id), fields, origin=origin)
 
     @verb
     def confirm(self, memory_id: str) -> MemoryRecord:
@@ -209,15 +209,32 @@ class Memory:
         return write.confirm(self.services, self.get(memory_id))
 
     @verb
-    def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
-        """Hide a memory; with `purge` erase it and its history."""
-        from meritory.engine.memories import purge as purge_verbs
+    def reject(self, memory_id: str) -> MemoryRecord:
+        """Reject a proposed pin or constraint as a person; the memory itself is kept."""
+        from meritory.engine.memories import write
 
-        record = self.get(memory_id)
+        return write.reject(self.services, self.get(memory_id))
+
+    @verb
+    def proposals(self, limit: int = 100, *, everywhere: bool = False) -> list[MemoryRecord]:
+        """Return memories with a proposed pin or constraint, latest first, for review."""
+        from meritory.engine.memories import write
+
+        return write.proposals(self.services, self.scope, _limit(limit), everywhere=everywhere)
+
+    @verb
+    def forget(
+        self, memory_id: str, *, purge: bool = False, why: str = "", origin: str = "user"
+    ) -> None:
+        """Hide a memory; with `purge` erase it. Only origin `user` forgets a constraint."""
+        from meritory.engine.memories import purge as purge_verbs
+        from meritory.engine.memories.validate import checked_field
+
+        record, author = self.get(memory_id), checked_field("origin", origin)
         if purge:
             purge_verbs.purge(self.services, record)
         else:
-            purge_verbs.forget(self.services, record, why)
+            purge_verbs.forget(self.services, record, why, origin=author)
 
     @verb
     def undo(self, memory_id: str) -> list[MemoryRecord]:

@@ -197,12 +197,15 @@ class RemoteBackend:
         flush()
         return results
 
-    def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
+    def forget(
+        self, memory_id: str, *, purge: bool = False, why: str = "", origin: str = "user"
+    ) -> None:
         """Forget or erase a memory, which are two verbs: only an administrator may erase."""
         if purge:
             self.ask("purge", object, to_json({"memory_id": memory_id}))
         else:
-            self.ask("forget", object, to_json({"memory_id": memory_id, "why": why}))
+            arguments = {"memory_id": memory_id, "why": why, "origin": origin}
+            self.ask("forget", object, to_json(arguments))
 
     def page(self, limit: int = 100, **options: Any) -> list[MemoryRecord]:
         """Ask for a long page in parts."""

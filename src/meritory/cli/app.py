@@ -32,6 +32,7 @@ _TABLE = {
         ("show", "memories:show", "Show one memory with all its fields."),
         ("edit", "memories:edit", "Change fields of a memory."),
         ("confirm", "memories:confirm", "Confirm a memory that was only proposed."),
+        ("proposals", "proposals:proposals", "Review proposed pins and constraints."),
         ("forget", "memories:forget", "Hide memories, or erase them permanently."),
     ),
     "Changes": (

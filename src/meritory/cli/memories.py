@@ -70,6 +70,7 @@ def _marks(record: MemoryRecord) -> str:
     """Return the states of a memory that a reader must know."""
     states = (
         ("pinned", record.pinned),
+        *((tag, True) for tag in record.tags if tag in ("proposed:pin", "proposed:constraint")),
         ("untrusted", record.trust == "untrusted"),
         ("demoted", record.demotion > 0),
         ("superseded", record.superseded_by is not None),

@@ -7,6 +7,7 @@ MeritoryError                     the base; catch this one
 │   └── SettingsError           a setting is unknown, mistyped or out of bounds
 ├── NotFound                    no such memory in this scope               404
 ├── Conflict                    the state does not allow it                409
+├── PersonOnly                  an agent asked for a person's decision     403
 ├── Busy                        another process is writing; try again      503
 ├── StorageError                the store could not do it                  503
 │   ├── DiskFull                no space left                              507
@@ -81,6 +82,13 @@ class Conflict(MeritoryError):
 
     code = "conflict"
     status = 409
+
+
+class PersonOnly(MeritoryError):
+    """Only a person may do this, and the caller is an agent or has a token for agents."""
+
+    code = "person_only"
+    status = 403
 
 
 class Busy(MeritoryError):

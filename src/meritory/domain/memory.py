@@ -114,6 +114,11 @@ class MemoryRecord:
         return self.sources[0] if self.sources else None
 
     @property
+    def is_binding(self) -> bool:
+        """Return whether it is a pin or a constraint, which only a person sets and lifts."""
+        return self.pinned or self.kind == "constraint"
+
+    @property
     def is_live(self) -> bool:
         """Return whether the memory is neither deleted nor superseded."""
         return self.deleted_at is None and self.superseded_by is None

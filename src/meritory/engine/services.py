@@ -31,6 +31,8 @@ class Services:
     actor: str
     user: str
     observer: Observer
+    # Whether a person acts through these services, decided by the surface. Others only propose.
+    is_person: bool = False
     judge: Judge | None = field(default_factory=RulesJudge)
     extractor: Extractor | None = field(default_factory=RulesExtractor)
     scorer: Scorer | None = None

@@ -213,11 +213,11 @@ class MemoryFiles:
                 on_similar="keep",
             )
         for left in file.parts[len(pieces) :]:
-            self._memory.forget(left.id, why="the file became shorter")
+            self._memory.forget(left.id, why="the file became shorter", origin="agent")
 
     def _forget(self, file: MemoryFile) -> None:
         for part in file.parts:
-            self._memory.forget(part.id, why="the file was deleted or renamed")
+            self._memory.forget(part.id, why="the file was deleted or renamed", origin="agent")
 
 
 def checked_path(path: object, *, is_file: bool = False) -> str:

@@ -118,7 +118,7 @@ def _run(memory: Memory, session: Session | None, name: str, given: Mapping[str,
     if name == "memory_get":
         return _to_json(memory.get(given["id"]))
     if name == "memory_forget":
-        memory.forget(given["id"], why=given.get("why") or "")
+        memory.forget(given["id"], why=given.get("why") or "", origin="agent")
         return {"forgotten": given["id"]}
     if session is None:
         raise InputError("ratings need a session", hint="pass session= to call_tool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,7 @@ from meritory.domain.errors import InputError
 from meritory.domain.memory import Draft, MemoryRecord, Scope, Source
 from meritory.domain.session import Turn
 from meritory.engine.memories.recall import recall
-from meritory.engine.memories.validate import (
-    checked_name,
-    checked_tags,
-    known_fields,
-    only_proposed,
-)
+from meritory.engine.memories.validate import checked_name, checked_tags, known_fields
 from meritory.engine.memories.write import write
 from meritory.lab.measure import MeasurePlan, Sandbox, anchored, measure
 from meritory.lab.probes import Probe, means_the_same, read_expected, read_objects
@@ -112,7 +107,8 @@ def extraction_run(
                 f"a label names an unknown transcript: {label.transcript[:80]!r}",
                 hint="use the file name without its extension, or remove it",
             )
-    services = arm.sandbox.services
+    # An extractor is no person.
+    services = replace(arm.sandbox.services, is_person=False)
     found: dict[str, tuple[str, ...]] = {}
     stored: Counter[str] = Counter()
     for done, (name, turns) in enumerate(transcripts.items(), start=1):
@@ -121,16 +117,14 @@ def extraction_run(
         hits = recall(services, Scope(services.user), asked, KNOWN_READ) if asked.strip() else []
         claims = arm.extract(turns, [hit.memory for hit in hits])
         drafts = [
-            only_proposed(
-                Draft(
-                    content=claim.content,
-                    user=services.user,
-                    kind=claim.kind,
-                    provenance=claim.provenance,
-                    origin=claim.origin,
-                    confidence=claim.confidence,
-                    source=Source(session_key=name, turn=str(claim.turn), extractor=arm.name),
-                )
+            Draft(
+                content=claim.content,
+                user=services.user,
+                kind=claim.kind,
+                provenance=claim.provenance,
+                origin=claim.origin,
+                confidence=claim.confidence,
+                source=Source(session_key=name, turn=str(claim.turn), extractor=arm.name),
             )
             for claim in claims
         ]

@@ -165,7 +165,9 @@ def _try(
             close = [one for one in near if one.cosine >= threshold][:NEIGHBOUR_LIMIT]
             tally.pairs[threshold] += len(close)
             # The lists of close memories are prefixes of one list, so the length decides.
-            verdict = known.get(len(close)) or judge(record, close, threshold)
+            verdict = known.get(len(close)) or judge(
+                record, close, threshold, by_person=record.origin == "user"
+            )
             known[len(close)] = verdict
             tally.decisions[threshold, verdict.decision] += 1
             if verdict.decision == "merged" and record.id not in tally.examples:

@@ -249,6 +249,7 @@ class App:
             request.scope[_STATE_KEY].id,
             request.scope[DOOR_KEY],
             request.headers,
+            route.is_agent,
         )
         if route.operation is None:
             reply = route.handler(call)

@@ -75,6 +75,11 @@ class Grant:
         """Return whether the grant covers only one agent or project of its user."""
         return self.agent is not None or self.project is not None
 
+    @property
+    def is_person(self) -> bool:
+        """Return whether a person's act may come by this grant: the owner's or an admin's."""
+        return self.caller in ("owner", "dashboard") or self.role == "admin"
+
     def require(self, route: Route) -> None:
         """Refuse a route that this caller must not use."""
         if self.caller == "dashboard":
@@ -344,8 +349,6 @@ class ScopedMemory:
     scope: Scope
     settings: Settings
     services: Services
-    confirm: Callable[[str], MemoryRecord]
-    forget: Callable[..., None]
     undo: Callable[[str], list[MemoryRecord]]
     split: Callable[..., list[MemoryRecord]]
     recall: Callable[..., list[Recalled]]
@@ -374,9 +377,35 @@ class ScopedMemory:
                 drafts[index] = _outside()
         return write.write(self.services, self.scope.user, drafts)
 
+    def forget(
+        self, memory_id: str, *, purge: bool = False, why: str = "", origin: str = "user"
+    ) -> None:
+        """Forget a memory; erase only one of the scope, not one that other projects share."""
+        if purge:
+            self._require_own_memory(memory_id)
+        self._memory.forget(memory_id, purge=purge, why=why, origin=origin)
+
+    def confirm(self, memory_id: str) -> MemoryRecord:
+        """Confirm a memory of the scope, not one that other projects share."""
+        self._require_own_memory(memory_id)
+        return self._memory.confirm(memory_id)
+
+    def proposals(self, limit: int = 100, *, everywhere: bool = False) -> list[MemoryRecord]:
+        """Return the proposals of the scope."""
+        if everywhere:
+            raise _outside()
+        return self._memory.proposals(limit)
+
+    def reject(self, memory_id: str) -> MemoryRecord:
+        """Reject a proposal of the scope."""
+        self._require_own_memory(memory_id)
+        return self._memory.reject(memory_id)
+
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory, but not to another agent or project."""
         self._require_own(fields)
+        if not fields.keys().isdisjoint(("kind", "pinned")):
+            self._require_own_memory(memory_id)
         return self._memory.update(memory_id, **fields)
 
     def page(
@@ -431,6 +460,11 @@ class ScopedMemory:
         """Explain a memory in a session of the scope."""
         self._grant.require_session(self.services, session_key)
         return self._memory.why(memory_id, session_key)
+
+    def _require_own_memory(self, memory_id: str) -> None:
+        record = self.get(memory_id)
+        if not self._grant.fits(record.agent, record.project):
+            raise _outside()
 
     def _require_own(self, fields: Mapping[str, Any]) -> None:
         own = {"agent": self._grant.agent, "project": self._grant.project}

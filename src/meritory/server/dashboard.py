@@ -30,6 +30,7 @@ OFFERED = frozenset(
         ("POST", "/api/feedback"),
         ("POST", "/api/feedback/{id}/complete"),
         ("POST", "/api/memories/{id}/confirm"),
+        ("POST", "/api/memories/{id}/reject"),
         ("POST", "/api/predictor/calibration"),
         ("POST", "/api/predictor/train"),
         ("POST", "/api/predictor/rollback"),

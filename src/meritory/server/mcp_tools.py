@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
+from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionRecord
 from meritory.domain.world import moment_text
-from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
+from meritory.engine.memories.validate import PROPOSALS
 from meritory.engine.rules import book
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
@@ -161,8 +161,9 @@ def memory_store(caller: Caller, given: Json) -> ToolReply:
         raise result.error or InputError(result.reason or "it was not stored")
     memory, reason = memory_json(result.memory, CUT_CHARS), harmless(result.reason)
     text = f"{result.outcome}: {result.memory.id}" + (f" ({reason})" if reason else "")
-    if PROPOSED_CONSTRAINT in result.memory.tags:
-        text += f"\nOnly a person can set a constraint: `meritory confirm {result.memory.id}` does."
+    if any(tag in PROPOSALS for tag in result.memory.tags):
+        confirm = f"`meritory confirm {result.memory.id}` does"
+        text += f"\nOnly a person can set a pin or a constraint: {confirm}."
     if result.memory.trust == "untrusted":
         text += "\nSearch finds it, but it is not shown unasked until a person confirms it."
     structured = {
@@ -189,11 +190,6 @@ def memory_forget(caller: Caller, given: Json) -> ToolReply:
     """Forget a memory; only a person can forget a pinned memory or a constraint."""
     record = caller.memory.get(given["id"])
     undo = f"meritory undo {record.id}"
-    if record.deleted_at is None and (record.pinned or record.kind == "constraint"):
-        raise Conflict(
-            f"{record.id} was pinned or set as a constraint by a person",
-            hint=f"ask the user to run `meritory forget {record.id}`",
-        )
     caller.memory.forget(record.id, why=given.get("why", ""))
     structured = {"id": record.id, "forgotten": True, "undo": undo}
     return structured, f"forgotten: {record.id}. `{undo}` brings it back."

@@ -20,6 +20,7 @@ _TITLES = {
     "disk_full": "The disk is full",
     "read_only": "The store cannot be written",
     "corrupt": "The database is damaged",
+    "person_only": "Only a person may do this",
     "bug": "Internal error",
 }
 

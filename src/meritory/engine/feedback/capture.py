@@ -105,7 +105,10 @@ def _process(
     action: Literal["captured", "completed"],
 ) -> Captured:
     """Store a report, then promote it, update beliefs and learn rules."""
-    event, message = _resolve_memory_ids(services, reading.event), reading.message
+    event, message = reading.event, reading.message
+    if not services.is_person:
+        event = replace(event, origin="agent")
+    event = _resolve_memory_ids(services, event)
 
     def store(transaction: Transaction) -> None:
         put = transaction.add_feedback if action == "captured" else transaction.replace_feedback
@@ -248,8 +251,8 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
     publish(services, [logged])
     better = None if lesson is None else feedback.with_advice(lesson.content, event.texts)
     if lesson is not None and better is not None:
-        content, by_person = {"content": better}, event.origin == "user"
-        _attempt(services, "advice", lambda: update(services, lesson, content, by_person=by_person))
+        content, origin = {"content": better}, event.origin
+        _attempt(services, "advice", lambda: update(services, lesson, content, origin=origin))
     return promoted
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 from meritory.domain.policy import Policy
+from meritory.engine.memories.validate import settled
 from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
 from meritory.text.claims import compare
@@ -77,7 +78,7 @@ class GateVerdict:
     reason: str = ""
 
 
-def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
+def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool) -> GateVerdict:
     """Decide about a new memory: merge before supersede before keep both.
 
     All neighbours are compared, not only the nearest: among texts of one template the nearest
@@ -99,19 +100,17 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
             verdict = compare.compare_claims(read_claim(old), claim(new.content))
         is_near = neighbour.cosine >= floor
         survivor, record = verdict.survivor, neighbour.memory
-        if verdict.relation == "merge" and is_near and _may_merge(record, new, survivor):
+        # Only a person changes or replaces a pin or a constraint.
+        is_free = by_person or not record.is_binding
+        may_merge = is_free and is_near and _may_merge(record, new, survivor)
+        if verdict.relation == "merge" and may_merge:
             return GateVerdict("merged", (neighbour,), survivor, verdict.reason)
-        if verdict.relation == "supersede" and may_supersede(record, new):
+        if verdict.relation == "supersede" and is_free and may_supersede(record, new):
             # A stated change ends every earlier value, not only the nearest one.
             retired, reason = (*retired, neighbour), reason or verdict.reason
         elif fallback.decision == "stored" and is_near:
             fallback = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
     return GateVerdict("superseded", retired, "new", reason) if retired else fallback
-
-
-def _is_guarded(old: MemoryRecord, new: MemoryRecord) -> bool:
-    """Return whether the old memory is a pin or constraint and the new one is not a person's."""
-    return (old.pinned or old.kind == "constraint") and new.origin != "user"
 
 
 def _is_weaker(record: MemoryRecord, other: MemoryRecord) -> bool:
@@ -134,7 +133,6 @@ def _may_merge(old: MemoryRecord, new: MemoryRecord, survivor: Survivor) -> bool
         old.trust == new.trust
         and old.valid_until == new.valid_until
         and not _is_weaker(kept, dropped)
-        and not _is_guarded(old, new)
     )
 
 
@@ -144,7 +142,6 @@ def may_supersede(old: MemoryRecord, new: MemoryRecord) -> bool:
         (new.valid_from or new.created_at) >= (old.valid_from or old.created_at)
         and (new.trust == "trusted" or old.trust == "untrusted")
         and _provenance_rank(new) <= _provenance_rank(old)
-        and not _is_guarded(old, new)
     )
 
 
@@ -156,7 +153,7 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
     kind: Kind = new.kind if old.kind == "fact" else old.kind
     if "constraint" in (old.kind, new.kind):
         kind = "constraint"
-    return replace(
+    record = replace(
         old,
         content=old.content if survivor == "old" else new.content,
         kind=kind,
@@ -172,17 +169,20 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
         trust="trusted" if new.origin == "user" else old.trust,
         updated_at=now,
     )
+    return settled(record)
 
 
-def may_renew(old: MemoryRecord, new: MemoryRecord) -> bool:
+def may_renew(old: MemoryRecord, new: MemoryRecord, *, by_person: bool) -> bool:
     """Return whether a repeated text may change the details of the stored memory."""
-    return not _is_weaker(new, old) and not _is_guarded(old, new)
+    return not _is_weaker(new, old) and (by_person or not old.is_binding)
 
 
-def refreshed(old: MemoryRecord, new: MemoryRecord, now: datetime) -> MemoryRecord:
+def refreshed(
+    old: MemoryRecord, new: MemoryRecord, now: datetime, *, by_person: bool
+) -> MemoryRecord:
     """Return the old memory after the same text was written again."""
     # A weaker writer only adds a source.
-    if not may_renew(old, new):
+    if not may_renew(old, new, by_person=by_person):
         return replace(old, sources=_united(old.sources, new.sources), updated_at=now)
     # The latest statement decides how long the memory is valid.
     return replace(merged(old, new, "old", now), valid_until=new.valid_until)

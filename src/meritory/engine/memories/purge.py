@@ -7,24 +7,35 @@ from dataclasses import replace
 from meritory.domain.memory import MemoryRecord
 from meritory.engine.learning.label import relabel_sessions
 from meritory.engine.memories.validate import screened
-from meritory.engine.memories.write import apply_change, indexed
+from meritory.engine.memories.write import (
+    apply_change,
+    indexed,
+    is_act_of_person,
+    require_may_change,
+)
 from meritory.engine.services import Services
 from meritory.store.contract.memories import MemoryChange
 from meritory.store.contract.store import Transaction
 from meritory.text.normalize import check_text
 
 
-def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
+def forget(
+    services: Services, record: MemoryRecord, why: str, *, origin: str = "user"
+) -> MemoryRecord:
     """Hide a memory from every search. An undo restores it."""
     if record.deleted_at is not None:
         return record
+    by_person = is_act_of_person(services, origin)
     if why:
         check_text(why, what="a reason")
         why = screened(why, services.policy.secrets.policy)
     now = services.world.now()
-    forgotten = apply_change(
-        services, record, lambda current: replace(current, deleted_at=now), "delete", why
-    )
+
+    def change(current: MemoryRecord) -> MemoryRecord:
+        require_may_change(current, by_person=by_person)
+        return replace(current, deleted_at=now)
+
+    forgotten = apply_change(services, record, change, "delete", why)
     relabel_sessions(services, forgotten)
     return forgotten
 
@@ -34,6 +45,7 @@ def purge(services: Services, record: MemoryRecord) -> None:
 
     Memories that it had superseded become visible again.
     """
+    require_may_change(record, by_person=services.is_person)
     now = services.world.now()
 
     def work(transaction: Transaction) -> None:

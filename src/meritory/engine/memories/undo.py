@@ -8,7 +8,8 @@ from meritory.domain.errors import Conflict
 from meritory.domain.memory import Action, HistoryEntry, MemoryRecord
 from meritory.engine.learning.label import relabel_sessions
 from meritory.engine.memories.gate import revert
-from meritory.engine.memories.write import indexed
+from meritory.engine.memories.validate import kept_tags
+from meritory.engine.memories.write import indexed, require_may_change, require_person
 from meritory.engine.services import Services
 from meritory.store.contract.memories import MemoryChange
 from meritory.store.contract.store import Transaction
@@ -44,6 +45,15 @@ def split(services: Services, record: MemoryRecord, entry_number: int | None) ->
     raise Conflict(f"{record.id} has no merge to split")
 
 
+def _require_may_revert(services: Services, *versions: MemoryRecord) -> None:
+    """Refuse to set or lift a pin, a constraint or a proposal, but for a person."""
+    for version in versions:
+        require_may_change(version, by_person=services.is_person)
+    if len({kept_tags((), version.tags) for version in versions}) > 1:
+        commands = f"`meritory undo {versions[0].id}`"
+        require_person(services.is_person, "take back a decision about a proposal", commands)
+
+
 def _revert_entry(
     services: Services, entry: HistoryEntry, *, must_be_last: bool
 ) -> list[MemoryRecord]:
@@ -62,6 +72,7 @@ def _revert_entry(
     def restore(transaction: Transaction, entry: HistoryEntry) -> MemoryRecord:
         current = transaction.get(user, entry.memory_id)
         record = revert(current, entry, now)
+        _require_may_revert(services, current, record)
         transaction.update(
             indexed(record, vectors.get(record.content, {})), change("undo", current)
         )
@@ -70,6 +81,7 @@ def _revert_entry(
     def forget_created(transaction: Transaction) -> list[MemoryRecord]:
         """Forget a memory whose creation is undone, and restore those that it superseded."""
         current = transaction.get(user, entry.memory_id)
+        _require_may_revert(services, current)
         forgotten = replace(current, deleted_at=now, updated_at=now)
         # Forgetting is a change like any other: it can be undone in turn.
         transaction.update(indexed(forgotten, {}), change("delete", current))
@@ -86,6 +98,7 @@ def _revert_entry(
         existing = transaction.live_by_hash(other.scope, [digest]).get(digest)
         if existing is not None:
             return existing
+        _require_may_revert(services, other)
         created = replace(change("split", None), other_id=entry.memory_id)
         transaction.insert(indexed(other, vectors.get(other.content, {})), created)
         return other

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from meritory.domain.errors import InputError, SecretFound
 from meritory.domain.memory import (
@@ -18,6 +18,7 @@ from meritory.domain.memory import (
     TAG_LIMIT_COUNT,
     UNTRUSTED_ORIGINS,
     Draft,
+    MemoryRecord,
     Scope,
     Source,
 )
@@ -27,6 +28,8 @@ from meritory.text.normalize import check_text, checked_content
 from meritory.text.secrets import find_secrets, redact
 
 PROPOSED_PIN, PROPOSED_CONSTRAINT = "proposed:pin", "proposed:constraint"
+# A proposal, and the tag that replaces it after its rejection. Callers cannot set these tags.
+PROPOSALS = {PROPOSED_PIN: "rejected:pin", PROPOSED_CONSTRAINT: "rejected:constraint"}
 _CHOICES = {
     "kind": KINDS,
     "provenance": PROVENANCES,
@@ -40,14 +43,23 @@ _FIELDS = tuple(field.name for field in fields(Draft) if field.name not in ("con
 DEFAULT_PROVENANCE = dict.fromkeys(ORIGINS, "assistant_derived") | {"user": "user_stated"}
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
 _ENTITY_LIMIT_COUNT = 16
+T = TypeVar("T", Draft, MemoryRecord)
 
 
-def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft:
-    """Return a draft from a text and named fields; InputError names the wrong field."""
+def make_draft(
+    content: object, scope: Scope, given: Mapping[str, Any], *, is_person: bool = True
+) -> Draft:
+    """Return a draft from a text and named fields; InputError names the wrong field.
+
+    Only a person speaks for the user: the words of others are the agent's.
+    """
     text = checked_content(content)
     known_fields(given, _FIELDS)
     values: dict[str, Any] = {"agent": scope.agent, "project": scope.project}
     values |= {name: checked_field(name, value) for name, value in given.items()}
+    if not is_person and values.get("origin", "user") == "user":
+        values |= {"origin": "agent", "provenance": "assistant_derived"}
+    values["tags"] = kept_tags(values.get("tags", ()))
     values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
     draft = Draft(content=text, user=scope.user, **values)
     if draft.origin in UNTRUSTED_ORIGINS and draft.provenance == "user_stated":
@@ -58,7 +70,7 @@ def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft
     check_validity(draft.valid_from, draft.valid_until)
     if draft.depends_on and not draft.about:
         raise InputError("depends_on needs about", hint="name the dependent: about='api'")
-    return only_proposed(draft)
+    return draft
 
 
 def known_fields(given: Iterable[str], allowed: tuple[str, ...]) -> None:
@@ -177,17 +189,34 @@ def check_validity(valid_from: datetime | None, valid_until: datetime | None) ->
         raise InputError("valid_until is before valid_from")
 
 
-def only_proposed(draft: Draft) -> Draft:
-    """Turn a pin or constraint that no person made into a proposal."""
-    if draft.origin == "user":
-        return draft
-    tags = draft.tags
-    if draft.pinned:
+def only_proposed(item: T) -> T:
+    """Turn the pin or constraint of a draft or memory into a proposal."""
+    tags, kind = item.tags, item.kind
+    if item.pinned:
         tags = (*tags, PROPOSED_PIN)
-    if draft.kind == "constraint":
+    if kind == "constraint":
         tags = (*tags, PROPOSED_CONSTRAINT)
-    kind = "fact" if draft.kind == "constraint" else draft.kind
-    return replace(draft, pinned=False, kind=kind, tags=tuple(dict.fromkeys(tags)))
+        kind = "preference" if item.provenance == "user_stated" else "fact"
+    return replace(item, pinned=False, kind=kind, tags=tuple(dict.fromkeys(tags)))
+
+
+def kept_tags(given: Iterable[str], current: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the given tags with the current marks of proposals, which no caller may set."""
+    marks = {*PROPOSALS, *PROPOSALS.values()}
+    own = (tag for tag in current if tag in marks)
+    return tuple(dict.fromkeys((*(tag for tag in given if tag not in marks), *own)))
+
+
+def settled(record: MemoryRecord) -> MemoryRecord:
+    """Return a memory without the proposals that a person has accepted or rejected."""
+    accepted = {PROPOSED_PIN: record.pinned, PROPOSED_CONSTRAINT: record.kind == "constraint"}
+    done: set[str] = set()
+    for proposal, rejection in PROPOSALS.items():
+        if accepted[proposal]:
+            done |= {proposal, rejection}
+        elif rejection in record.tags:
+            done.add(proposal)
+    return replace(record, tags=tuple(tag for tag in record.tags if tag not in done))
 
 
 def screened_draft(draft: Draft, policy: str) -> Draft:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
+from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound, PersonOnly
 from meritory.domain.memory import (
     UNTRUSTED_ORIGINS,
     Action,
     Draft,
+    Listing,
     MemoryRecord,
     Outcome,
     Scope,
@@ -137,6 +138,8 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
         if isinstance(draft, Draft):
             try:
                 draft = validate.screened_draft(draft, services.policy.secrets.policy)
+                if not is_act_of_person(services, draft.origin):
+                    draft = validate.only_proposed(draft)
             except InputError as error:
                 draft = error
         clean.append(draft)
@@ -161,6 +164,28 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
             record = replace(record, embedder=serving, dimension=len(vector))
         items.append(Prepared(draft, indexed(record, vectors, draft)))
     return PreparedBatch(items, gate_in_use(services.policy, serving), now)
+
+
+def is_act_of_person(services: Services, origin: str) -> bool:
+    """Return whether a person sets or lifts what is asked here: a pin or a constraint.
+
+    The surface decides who acts, and the caller may say that the text is not a person's.
+    """
+    return services.is_person and origin == "user"
+
+
+def require_person(by_person: bool, what: str, commands: str) -> None:
+    """Refuse an act that only a person may do, by the command line or an admin token."""
+    if not by_person:
+        raise PersonOnly(f"only a person may {what}", hint=f"ask the user to run {commands}")
+
+
+def require_may_change(record: MemoryRecord, *, by_person: bool) -> None:
+    """Refuse a change of a pin or a constraint by anyone but a person."""
+    if record.is_binding:
+        name = record.id
+        commands = f"`meritory edit {name}` or `meritory forget {name}`"
+        require_person(by_person, f"change {name}, which is pinned or a constraint", commands)
 
 
 def store_batch(
@@ -280,7 +305,10 @@ class WriteBatch:
         near = [Near(self._current.get(i) or stored[i], cosine) for i, cosine in cosines.items()]
         near.sort(key=lambda n: (-n.cosine, n.memory.id))
         live = [n for n in near if n.memory.is_live][:NEIGHBOUR_LIMIT]
-        return judge(item.record, live, gate.floor)
+        return judge(item.record, live, gate.floor, by_person=self._by_person(item))
+
+    def _by_person(self, item: Prepared) -> bool:
+        return is_act_of_person(self._services, item.record.origin)
 
     def _current_version(self, record: MemoryRecord) -> MemoryRecord:
         return self._current.get(record.id, record)
@@ -294,10 +322,11 @@ class WriteBatch:
         return WriteResult(outcome, item.record, why, other_id)
 
     def _refresh(self, item: Prepared, old: MemoryRecord) -> WriteResult:
-        record = refreshed(old, item.record, self._now)
+        by_person = self._by_person(item)
+        record = refreshed(old, item.record, self._now, by_person=by_person)
         is_repeat = replace(record, updated_at=old.updated_at) == old
         change = replace(self._change("refresh", "the same text again"), before=old)
-        links = item.draft if may_renew(old, item.record) else None
+        links = item.draft if may_renew(old, item.record, by_person=by_person) else None
         # A repeat adds no entry to the history.
         self._update(item, record, None if is_repeat and not item.draft.about else change, links)
         return WriteResult("duplicate", record, "the same text is stored already")
@@ -333,8 +362,9 @@ class WriteBatch:
         except NotFound as error:
             return WriteResult("refused", None, error.message, error=error)
         # A person may replace any memory by name, regardless of dates.
-        by_person = item.record.origin == "user"
-        if old.is_live and (by_person or may_supersede(old, item.record)):
+        by_person = self._by_person(item)
+        may_replace = not old.is_binding and may_supersede(old, item.record)
+        if old.is_live and (by_person or may_replace):
             return self._supersede(item, [old], "named by the writer")
         is_gone = "it is forgotten or superseded already"
         is_stronger = "it is newer, more trusted, or a person pinned or stated it"
@@ -373,9 +403,10 @@ class WriteBatch:
 
 
 def update(
-    services: Services, record: MemoryRecord, given: Mapping[str, Any], *, by_person: bool
+    services: Services, record: MemoryRecord, given: Mapping[str, Any], *, origin: str = "user"
 ) -> MemoryRecord:
-    """Change fields of a memory. An update never merges memories."""
+    """Change fields of a memory. An update never merges memories, and only a person's binds."""
+    by_person = is_act_of_person(services, origin)
     validate.known_fields(given, UPDATABLE)
     values = {
         name: validate.checked_field(name, v) for name, v in given.items() if name != "content"
@@ -388,39 +419,64 @@ def update(
 
     def change(current: MemoryRecord) -> MemoryRecord:
         _require_live(current)
-        changed = replace(current, **values)
+        require_may_change(current, by_person=by_person)
+        tags = validate.kept_tags(values.get("tags", current.tags), current.tags)
+        changed = replace(current, **{**values, "tags": tags})
         validate.check_validity(changed.valid_from, changed.valid_until)
-        if not by_person and any(m.pinned or m.kind == "constraint" for m in (current, changed)):
-            raise InputError(
-                "only a person may pin a memory, make it a constraint, or change one",
-                hint="propose it, and let a person confirm it with `meritory confirm ID`",
-            )
+        if not by_person:
+            kind = current.kind if changed.kind == "constraint" else changed.kind
+            changed = replace(validate.only_proposed(changed), kind=kind)
         is_quote = current.provenance == "user_stated"
-        if not by_person and is_quote and changed.content != current.content:
-            raise InputError(
-                "only a person may change a memory that the user stated",
-                hint="store a new memory instead",
-            )
-        return changed
+        if is_quote and changed.content != current.content:
+            what = f"change the text of {current.id}, which the user stated"
+            require_person(by_person, what, f"`meritory edit {current.id}`")
+        return validate.settled(changed)
 
     return apply_change(services, record, change, "update", content=values.get("content"))
 
 
 def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
     """Mark a memory as trusted and accept its proposed pin or constraint."""
+    require_person(services.is_person, "confirm a memory", f"`meritory confirm {record.id}`")
 
     def change(current: MemoryRecord) -> MemoryRecord:
         _require_live(current)
-        proposals = (validate.PROPOSED_PIN, validate.PROPOSED_CONSTRAINT)
-        return replace(
+        confirmed = replace(
             current,
             trust="trusted",
             pinned=current.pinned or validate.PROPOSED_PIN in current.tags,
             kind="constraint" if validate.PROPOSED_CONSTRAINT in current.tags else current.kind,
-            tags=tuple(tag for tag in current.tags if tag not in proposals),
         )
+        return validate.settled(confirmed)
 
     return apply_change(services, record, change, "confirm")
+
+
+def reject(services: Services, record: MemoryRecord) -> MemoryRecord:
+    """Keep a memory without its proposed pin or constraint; the same text proposes no more."""
+    commands = f"`meritory proposals reject {record.id}`"
+    require_person(services.is_person, "reject a proposal", commands)
+
+    def change(current: MemoryRecord) -> MemoryRecord:
+        _require_live(current)
+        tags = tuple(validate.PROPOSALS.get(tag, tag) for tag in current.tags)
+        if tags == current.tags:
+            raise Conflict(f"{record.id} has no proposal", hint="`meritory proposals` lists them")
+        return replace(current, tags=tags)
+
+    return apply_change(services, record, change, "update", "rejected the proposal")
+
+
+def proposals(
+    services: Services, scope: Scope, limit: int, *, everywhere: bool
+) -> list[MemoryRecord]:
+    """Return live memories with a proposed pin or constraint, latest first."""
+    found = {
+        record.id: record
+        for tag in validate.PROPOSALS
+        for record in services.store.listing(Listing(scope, everywhere, tag=tag, limit=limit))
+    }
+    return sorted(found.values(), key=lambda record: record.id, reverse=True)[:limit]
 
 
 def _require_live(record: MemoryRecord) -> None:

@@ -21,7 +21,6 @@ from meritory.domain.session import Event, SessionRecord, Turn
 from meritory.engine.jobs.runner import EXTRACT_JOB, After, Effect, no_effect, queue_job
 from meritory.engine.memories.gate import may_supersede
 from meritory.engine.memories.recall import recall
-from meritory.engine.memories.validate import only_proposed
 from meritory.engine.memories.write import decide_batch, prepare_batch
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
@@ -237,19 +236,16 @@ def _draft(services: Services, session: SessionRecord, name: str, claim: FoundCl
         may_replace = (
             old.is_live
             and old.scope == session.scope
-            # A model named it, even if it quotes a person: only a person may replace a pin.
-            and not (old.pinned or old.kind == "constraint")
+            and not old.is_binding
             and len(shared) >= SAME_SUBJECT_WORDS
             and may_supersede(old, new)
         )
-    return only_proposed(
-        Draft(
-            content=claim.content,
-            **asdict(session.scope),
-            **_settled(claim),
-            source=Source(session.harness, session.key, str(claim.turn), hashed(claim.quote), name),
-            supersedes=claim.supersedes if may_replace else None,
-        )
+    return Draft(
+        content=claim.content,
+        **asdict(session.scope),
+        **_settled(claim),
+        source=Source(session.harness, session.key, str(claim.turn), hashed(claim.quote), name),
+        supersedes=claim.supersedes if may_replace else None,
     )
 
 
@@ -297,8 +293,8 @@ def _event(session: SessionRecord, at: datetime, details: Mapping[str, object]) 
 
 
 def _acting(services: Services, user: str, name: str) -> Services:
-    """Return services that write as the extractor of a user."""
-    return replace(services, user=user, actor=f"extractor {name}")
+    """Return services that write as the extractor of a user, who is no person."""
+    return replace(services, user=user, actor=f"extractor {name}", is_person=False)
 
 
 def _settled(claim: FoundClaim | Refusal) -> dict[str, Any]:
@@ -315,7 +311,11 @@ def hashed(text: str) -> str:
 
 
 def restore_refusal(services: Services, user: str, name: str) -> MemoryRecord:
-    """Store a refused candidate as a memory, with its origin and confidence."""
+    """Store a refused candidate as a memory, with its origin and confidence.
+
+    A constraint is only proposed: the extractor chose the kind.
+    """
+    services = replace(services, is_person=False)
     refusal = services.store.refusal(user, name)
     quote_hash = hashed(refusal.quote)
     draft = Draft(
@@ -326,7 +326,7 @@ def restore_refusal(services: Services, user: str, name: str) -> MemoryRecord:
         **_settled(refusal),
         source=Source(None, refusal.session_key, refusal.turn, quote_hash, refusal.extractor),
     )
-    prepared = prepare_batch(services, [only_proposed(draft)])
+    prepared = prepare_batch(services, [draft])
 
     def work(transaction: Transaction) -> MemoryRecord:
         current = transaction.refusal(user, refusal.id)

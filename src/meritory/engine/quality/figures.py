@@ -207,7 +207,10 @@ def _redundant(services: Services, user: str, sample_size: int) -> Redundant:
         for record in sample:
             scopes.setdefault(record.scope, []).append(record)
         merging = sum(
-            judge(record, near[:NEIGHBOUR_LIMIT], gate.floor).decision == "merged"
+            judge(
+                record, near[:NEIGHBOUR_LIMIT], gate.floor, by_person=record.origin == "user"
+            ).decision
+            == "merged"
             for scope, group in scopes.items()
             for record, near in older_neighbours(services, scope, gate, group)
         )

@@ -27,7 +27,6 @@ from meritory.domain.rule import (
 )
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import Effect, no_effect
-from meritory.engine.memories.validate import only_proposed
 from meritory.engine.memories.write import write
 from meritory.engine.rules import book
 from meritory.engine.rules.book import RuleChange
@@ -92,17 +91,15 @@ def learn_constraints(services: Services, report: FeedbackEvent) -> None:
 
         services.store.write(user, work)
     proposals = [
-        only_proposed(
-            Draft(
-                content=claim(rule.kind, rule.argument),
-                kind="constraint",
-                user=user,
-                agent=report.agent,
-                project=report.project,
-                provenance="assistant_derived",
-                origin="agent",
-                source=Source(session_key=key),
-            )
+        Draft(
+            content=claim(rule.kind, rule.argument),
+            kind="constraint",
+            user=user,
+            agent=report.agent,
+            project=report.project,
+            provenance="assistant_derived",
+            origin="agent",
+            source=Source(session_key=key),
         )
         for rule in stated
     ]

@@ -80,7 +80,9 @@ def forget(call: Call) -> None:
     """Forget a memory."""
     forget = call.open(_engine(call)).forget
     _run(
-        lambda memory_id, why="": forget(memory_id, why=require_text("a reason", why)),
+        lambda memory_id, why="", origin="user": forget(
+            memory_id, why=require_text("a reason", why), origin=origin
+        ),
         call.body.arguments,
     )
 
@@ -173,6 +175,8 @@ ROUTES = (
     _row("session/end", "hooks", "scope", "End a session.", _session("end")),
     _row("update", "write", "scope", "Change fields of a memory."),
     _row("confirm", "admin", "scope", "Confirm a memory."),
+    _row("reject", "admin", "scope", "Reject a proposal."),
+    _row("proposals", "read", "scope", "Return proposed pins and constraints."),
     _row("undo", "write", "scope", "Undo the last change."),
     _row("split", "write", "scope", "Split a merge."),
     _row("recall", "read", "scope", "Find memories."),

@@ -27,7 +27,6 @@ from meritory.domain.memory import (
     WriteResult,
 )
 from meritory.domain.session import MemoryDelivery
-from meritory.engine.memories import write
 from meritory.engine.memories.validate import checked_tags
 from meritory.server.auth import AnyMemory
 from meritory.server.table import (
@@ -384,8 +383,18 @@ def restore(call: Call) -> Memories:
 
 def confirm(call: Call) -> MemoryRecord:
     """Confirm a memory that was only proposed."""
-    memory = call.memory()
-    return write.confirm(memory.services, memory.get(call.path["id"]))
+    return call.memory().confirm(call.path["id"])
+
+
+def reject(call: Call) -> MemoryRecord:
+    """Reject the proposed pin or constraint of a memory."""
+    return call.memory().reject(call.path["id"])
+
+
+def list_proposals(call: Call) -> Results[MemoryRecord]:
+    """List memories with a proposed pin or constraint, latest first."""
+    query = call.query
+    return Results(call.memory().proposals(query.limit, everywhere=query.everywhere))
 
 
 def facets(call: Call) -> Facets:
@@ -473,6 +482,8 @@ ROUTES = (
     Route("GET", f"{_ONE}/history", history, "read", "scope", query=Scoped),
     Route("POST", f"{_ONE}/restore", restore, "write", "scope", query=Scoped),
     Route("POST", f"{_ONE}/confirm", confirm, "admin", "scope", query=Scoped),
+    Route("POST", f"{_ONE}/reject", reject, "admin", "scope", query=Scoped),
+    Route("GET", "/api/proposals", list_proposals, "read", "scope", query=EntitiesQuery),
     Route("POST", f"{_ONE}/purge", purge, "admin", "scope", body=Purge),
     Route("GET", f"{_ONE}/sessions", shown_in, "read", "user", query=ShownQuery),
     Route("GET", "/api/entities", list_entities, "read", "scope", query=EntitiesQuery),

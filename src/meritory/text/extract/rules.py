@@ -88,7 +88,6 @@ CUES: Final = tuple(map(_cue, read_language(_FILE)["cues"]))
 AFTER_DENIAL: Final = _cue(read_language(_FILE)["after_denial"])
 
 NAME: Final = "rules/1"
-TOPIC_LIMIT_CHARS: Final = 100
 # Two claims that share this many distinctive words, and this share of all, are one.
 SAME_SHARE: Final = 0.72
 SAME_WORDS: Final = 4
@@ -101,15 +100,13 @@ _AGENT_ROLES: Final = frozenset({"assistant", "edit", "tool"})
 _ENDS: Final = " ,;:.!"
 _LOOSE_ENDS: Final = f"{_ENDS}\u2013\u2014-"
 _WORD: Final = re.compile(r"[^\W_][\w'’./@+-]*")
-# Introduces the topic of a claim that is unclear without it.
-ABOUT: Final = " (about: "
 
 
 def read(turns: Sequence[Turn]) -> Extraction:
     """Return what the user stated outright, at most five claims, and the declined ones."""
     useful: list[FoundClaim] = []
     declined: list[Declined] = []
-    has_acted, topic = False, ""
+    has_acted = False
     for index, turn in enumerate(turns):
         has_acted = has_acted or turn.role in _AGENT_ROLES
         if turn.role != "user":
@@ -119,14 +116,13 @@ def read(turns: Sequence[Turn]) -> Extraction:
         for sentence in spoken:
             cues = (*CUES, AFTER_DENIAL) if is_denied else CUES
             usable = [cue for cue in cues if has_acted or not cue.corrects]
-            claim = _claim(sentence, index, topic, usable)
-            if claim and (reason := reason_to_decline(claim.content)):
-                declined.append(Declined(claim, reason))
-            elif claim:
-                useful.append(claim)
+            found = _claim(sentence, index, usable)
+            if isinstance(found, Declined):
+                declined.append(found)
+            elif found:
+                useful.append(found)
             plain = sentence.bare.replace("\u2019", "'")
             is_denied = _pattern("denial").fullmatch(plain) is not None
-        topic = spoken[-1].text[:TOPIC_LIMIT_CHARS] if spoken else ""
     best: list[FoundClaim] = []
     best_terms: list[frozenset[str]] = []
     for claim in sorted(useful, key=lambda claim: (-claim.confidence, -claim.turn)):
@@ -153,7 +149,7 @@ def reason_to_decline(content: str) -> str | None:
         return f"it is about the current task ({passing.group().lower()[:40]!r})"
     if _pattern("progress").match(content):
         return "it only reports progress"
-    if _pattern("pointer").match(content) and ABOUT not in content:
+    if _pattern("pointer").match(content):
         return "it does not say what it is about"
     empty, pointing, praise = (word_set(_FILE, key) for key in ("empty", "pointing", "praise"))
     specific = [word for word in said if word not in empty and word not in pointing]
@@ -165,7 +161,20 @@ def reason_to_decline(content: str) -> str | None:
     return None
 
 
-def _claim(sentence: Spoken, index: int, topic: str, cues: Sequence[Cue]) -> FoundClaim | None:
+def _reason_to_decline_correction(content: str, *, is_order: bool) -> str | None:
+    """Return why a correction would not help later: it needs a subject of its own."""
+    if _pattern("standing").match(content):
+        is_clear = any(_pattern(name).search(content) for name in ("says_rule", "anchored"))
+        if not is_clear and not _pattern("names_object").match(content):
+            return "it does not say what it is about"
+    elif is_order:
+        return "it is about the current task"
+    elif _pattern("lacks_subject").match(content):
+        return "it does not say what it is about"
+    return reason_to_decline(content)
+
+
+def _claim(sentence: Spoken, index: int, cues: Sequence[Cue]) -> FoundClaim | Declined | None:
     """Return the claim of the first cue that a sentence matches, None when it only asks."""
     plain = sentence.bare.replace("\u2019", "'")
     lowered = plain.lower()
@@ -186,19 +195,29 @@ def _claim(sentence: Spoken, index: int, topic: str, cues: Sequence[Cue]) -> Fou
         if content.count(")") > content.count("("):
             content = content.rstrip(")")
         content = content[:1].upper() + content[1:]
-        if cue.corrects and _pattern("points_back").match(content) and topic:
-            # The topic is in the user's own words too: the request that the agent got wrong.
-            content = f"{content}{ABOUT}{topic})"
-        kind = cue.kind
-        if cue.way in ("remember", "correction"):
-            kinds = (kind for kind in _STATED_KINDS if _pattern(f"says_{kind}").match(content))
-            # "Remember to ..." always asks for an action.
-            is_order = before.lower().endswith(" to ")
-            kind = "constraint" if is_order else next(kinds, cue.kind)
-        return FoundClaim(
+        # "Remember to ..." always asks for an action.
+        is_order = before.lower().endswith(" to ")
+        kind = _kind(cue, content, is_order=is_order)
+        claim = FoundClaim(
             content, kind, "user_stated", "user", cue.confidence, index, sentence.text
         )
+        if cue.corrects:
+            reason = _reason_to_decline_correction(content, is_order=is_order)
+        else:
+            reason = reason_to_decline(content)
+        return claim if reason is None else Declined(claim, reason)
     return None
+
+
+def _kind(cue: Cue, content: str, *, is_order: bool) -> Kind:
+    """Return the kind of a claim; its first words decide where the cue leaves it open."""
+    if cue.way not in ("remember", "correction"):
+        return cue.kind
+    kinds = (kind for kind in _STATED_KINDS if _pattern(f"says_{kind}").match(content))
+    kind = "constraint" if is_order else next(kinds, cue.kind)
+    # A correction is about one case, unless it says that it holds always.
+    is_one_case = cue.corrects and not _pattern("says_rule").search(content)
+    return "preference" if kind == "constraint" and is_one_case else kind
 
 
 def _statement(sentence: Spoken, cue: Cue, span: tuple[int, int]) -> str:
