@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,7 @@ from meritory.server.auth import Guard, OwnToken, load_token, write_private
 from meritory.server.connection import HttpConnection, Listeners, open_listeners
 from meritory.server.event_stream import LiveEvents
 from meritory.server.logs import Log
+from meritory.server.spool import Spool
 from meritory.server.table import Route, ServerState
 from meritory.settings import Settings, prepare_home
 from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
@@ -65,7 +67,7 @@ class MallocTrimmer:
 GRACE_S = 5
 # How long a thread may run while another waits: the event loop must not wait for every worker.
 SWITCH_INTERVAL_S = 0.00025
-TRIM_EVERY_S = 15
+TEND_EVERY_S = 15
 
 
 def serve(
@@ -121,12 +123,19 @@ def serve(
             stack.enter_context(_announced(settings.home, listeners, since))
             ready(listeners, server.end)
 
-        server = _Server(app, listening, engine.live, heap)
+        server = _Server(app, listening, engine.live, partial(_tend, Spool(engine, log), heap))
         asyncio.run(server.serve(listeners.sockets))
         app.workers.close()
         left = app.workers.in_flight
         log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
         return left == 0
+
+
+def _tend(spool: Spool, heap: MallocTrimmer, has_served: bool) -> None:
+    """Take what hooks kept; after requests, return free memory to the system."""
+    spool.take()
+    if has_served:
+        heap.trim()
 
 
 @contextlib.contextmanager
@@ -152,7 +161,11 @@ class _Server(uvicorn.Server):
     """The HTTP server on given sockets, with its own shutdown."""
 
     def __init__(
-        self, app: App, listening: Callable[[], None], live: LiveEvents, heap: MallocTrimmer
+        self,
+        app: App,
+        listening: Callable[[], None],
+        live: LiveEvents,
+        tend: Callable[[bool], object],
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -172,7 +185,7 @@ class _Server(uvicorn.Server):
         )
         self._listening = listening
         self._live = live
-        self._heap = heap
+        self._tend = tend
 
     def end(self) -> None:
         """Stop the server; any thread may call this."""
@@ -181,23 +194,23 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
         await super().startup(sockets)
-        self._trimming = asyncio.create_task(self._trim_often())
+        self._tending = asyncio.create_task(self._tend_often())
         self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down; event streams never end by themselves, so they are ended first."""
         self._live.close()
-        self._trimming.cancel()
+        self._tending.cancel()
         await super().shutdown(sockets)
 
-    async def _trim_often(self) -> None:
-        """Return free memory to the system now and then."""
-        trimmed_count = 0
+    async def _tend_often(self) -> None:
+        """Take what hooks kept, and return free memory to the system, now and then."""
+        last_count = 0
         while True:
-            await asyncio.sleep(TRIM_EVERY_S)
-            if trimmed_count != self.server_state.total_requests:
-                trimmed_count = self.server_state.total_requests
-                await asyncio.to_thread(self._heap.trim)
+            count = self.server_state.total_requests
+            await asyncio.to_thread(self._tend, count != last_count)
+            last_count = count
+            await asyncio.sleep(TEND_EVERY_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
