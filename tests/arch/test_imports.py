@@ -92,6 +92,7 @@ EDGES = {
     "cli": {"main": "turns what is unforeseen into a message and an exit code"},
     "engine/feedback/capture.py": {"_attempt": "a step after a report never fails the report"},
     "engine/rules/guard.py": {"check": "an agent is never held up by its guard's own trouble"},
+    "server/spool.py": {"take": "a kept event must not stop the daemon's upkeep"},
     "engine/jobs/runner.py": {
         "_run": "parks a job that failed in an unforeseen way, with the error",
         "_serve": "outlives every error, for other jobs wait behind it",

@@ -299,7 +299,12 @@ MUTANTS = {
     "misses a module": (("import time\n", "import time\nimport nothing_of_this_name\n"),),
     "prints half": (("return _encoded(answer) if", "return _encoded(answer)[:-1] if"),),
     "prints another shape": ((SHOWN, SHOWN.replace("additionalContext", "additional")),),
-    "complains": (("        left = main(", '        os.write(2, b"x")\n        left = main('),),
+    "complains": (
+        (
+            "        left, report = NOTHING",
+            '        os.write(2, b"x")\n        left, report = NOTHING',
+        ),
+    ),
     "prints too much": ((SHOWN, SHOWN.replace("shown}}", "shown * 99}}")),),
     "lacks its other half": (
         ('_load("shapes")', '_load("shape")'),

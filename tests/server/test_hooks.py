@@ -23,7 +23,7 @@ HERON = "The staging database is called heron"
 LOGIN = "The login page lives in src/login/page.tsx"
 STRIPE = "Payments use Stripe webhooks with a signature header"
 ALL = "heron, the login page and stripe webhooks"
-INJECTED = {"inject", "injection", "memories", "status_line", "recording"}
+INJECTED = {"inject", "injection", "memories", "status_line", "recording", "receipt"}
 MANDATORY = {
     "session-start": {},
     "user-prompt-submit": {"prompt": "where is the staging database?"},

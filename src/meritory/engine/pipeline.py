@@ -234,9 +234,13 @@ END = (
 
 
 def end(services: Services, request: ending.EndRequest) -> ending.EndRun:
-    """End a session and queue the job that learns from it; a second end changes nothing."""
-    session = services.store.session(request.user, request.key)
-    run = ending.EndRun(services, request, session)
+    """End a session and queue the job that learns from it; a second end changes nothing.
+
+    A session that nobody has heard of is opened first, if the request says how.
+    """
+    known = services.store.find_session(request.user, request.key)
+    session = known or request.unknown or services.store.session(request.user, request.key)
+    run = ending.EndRun(services, request, session, is_unknown=known is None)
     if session.state == "open":
         run_stages("end", END, run)
     return run

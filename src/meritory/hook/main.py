@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from meritory.hook import shapes
+
+    # Tells the daemon that its text was printed; the flag says whether to wait for the answer.
+    Report = Callable[[bool], object]
 else:
     try:
         shapes = _load("shapes")
@@ -70,7 +73,14 @@ _BUDGETS_S = {shapes.END: END_BUDGET_S, shapes.TOOL: GUARD_BUDGET_S}
 
 
 def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
-    """Return the output for one event; nothing if there is no answer or an error."""
+    """Return the output for one event, and report it as printed to the agent."""
+    output, report = answer(arguments, raw, environ)
+    report(True)
+    return output
+
+
+def answer(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> tuple[bytes, Report]:
+    """Return the output for one event, and what reports to the daemon that it was printed."""
     flags: dict[str, str] = {}
     for index, word in enumerate(arguments):
         if word.startswith("--"):
@@ -80,38 +90,48 @@ def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
     try:
         payload = _decoded(raw)
     except (ValueError, RecursionError):
-        return b""
+        return NOTHING
     if switch == "off" or not isinstance(payload, dict):
-        return b""
+        return NOTHING
     name = shapes.caller(flags.get("--harness", ""), payload)
     row = HARNESSES.get(name)
     if row is None:
-        return b""
+        return NOTHING
     named = shapes.text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
     native = named or next((guess for key, guess in shapes.GUESSES.items() if key in payload), "")
     event = row.events.get(native, "")
     if event == shapes.DISPLAY:
         is_wanted = "--hide-ratings" in flags or environ.get(HIDE_SWITCH, "").lower() == "on"
         is_wanted &= not shapes.text(payload, "agent_id")
-        return _printed(shapes.displayed(payload)) if is_wanted else b""
+        return (_printed(shapes.displayed(payload)), _nothing) if is_wanted else NOTHING
     body = shapes.body(event, row, payload)
     if body is None:
-        return b""
+        return NOTHING
     body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
     url = environ.get(ELSEWHERE, "").strip()
     home = url or _home(flags.get("--home", ""), environ)
     if event in row.settles_s:
-        if url or switch != "nostart" or os.path.exists(os.path.join(home, "daemon.json")):
+        if url or switch != "nostart" or os.path.isdir(home):
             _later(lambda: _settled(home, event, body, environ, row.settles_s[event]))
-        return b""
+        return NOTHING
     deadline = time.monotonic() + _BUDGETS_S.get(event, BUDGET_S - 0.1)
     try:
-        answer = _asked(home, event, body, deadline)
+        reply, report = _asked(home, event, body, deadline)
     except _DOWN:
-        answer = {} if switch == "nostart" else _woken(home, event, body, environ)
+        reply, report = _woken(home, event, body, environ)
     except _WRONG:
-        return b""
-    return _printed(shapes.answered(row, event, native, answer))
+        _keep(home, event, body)
+        return NOTHING
+    output = _printed(shapes.answered(row, event, native, reply))
+    # Nothing printed, nothing shown: the client shows nothing here, or would cut the text.
+    return output, report if output else _nothing
+
+
+def _nothing(waits: bool) -> None:
+    """There is nothing to report."""
+
+
+NOTHING = (b"", _nothing)
 
 
 def _printed(answer: dict[str, Any]) -> bytes:
@@ -161,32 +181,76 @@ def _home(given: str, environ: Mapping[str, str]) -> str:
     return os.path.abspath(chosen)
 
 
-def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
-    """Send an event to the daemon; return its answer, empty if it refuses."""
+def _asked(
+    home: str, event: str, body: dict[str, Any], deadline: float
+) -> tuple[dict[str, Any], Report]:
+    """Send an event to the daemon; return its answer, empty if it refuses, and what reports it.
+
+    Raise OSError if there is no answer, or if the daemon cannot take the event at present.
+    """
     if "://" in home:
-        raw = _load("remote").asked(home, event, body, deadline, _encoded)
-        answer = _decoded(raw) if raw else None
-        return answer if isinstance(answer, dict) else {}
+        remote = _load("remote")
+        raw = remote.asked(home, event, body, deadline, _encoded)
+        found = _decoded(raw) if raw else None
+        receipt = _receipt(body, found)
+        wait_s = time.monotonic() + BUDGET_S
+        tell = lambda: remote.asked(home, "delivered", receipt, wait_s, _encoded)  # noqa: E731
+        return found if isinstance(found, dict) else {}, lambda _: receipt and _later(tell)
     connection, host, token = _connected(home, deadline)
+    receipt = {}
     try:
-        content = _encoded(body)
-        head = (
-            f"POST /api/hooks/{event} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
-            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-        )
-        connection.sendall(head.encode("ascii") + content)
-        raw = b""
-        while len(raw) <= ANSWER_LIMIT_BYTES:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
-            piece = connection.recv(65_536)
-            raw += piece
-            if not piece or time.monotonic() > deadline:
-                break
+        connection.sendall(_request(event, host, token, body))
+        first, rest = _received(connection, deadline)
+        if first[9:10] == b"5" or first[9:12] == b"429":
+            raise OSError("the daemon cannot take it now")
+        found = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
+        receipt = _receipt(body, found)
     finally:
-        connection.close()
-    first, _, rest = raw.partition(b"\r\n\r\n")
-    answer = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
-    return answer if isinstance(answer, dict) else {}
+        if not receipt:
+            connection.close()
+
+    def report(waits: bool) -> None:
+        try:
+            # On the same connection. The daemon gets it even if nobody waits for the answer.
+            connection.sendall(_request("delivered", host, token, receipt))
+            if waits:
+                _received(connection, deadline)
+        except OSError:
+            pass
+        finally:
+            connection.close()
+
+    return found if isinstance(found, dict) else {}, report if receipt else _nothing
+
+
+def _receipt(body: dict[str, Any], found: Any) -> dict[str, Any]:
+    """Return the request that confirms an answer; empty if it needs none."""
+    receipt = shapes.text(found, "receipt") if isinstance(found, dict) else ""
+    names = ("session_key", "relayed", "cwd", "harness")
+    return {**{name: body[name] for name in names}, "receipt": receipt} if receipt else {}
+
+
+def _request(event: str, host: str, token: str, body: dict[str, Any]) -> bytes:
+    content = _encoded(body)
+    head = (
+        f"POST /api/hooks/{event} HTTP/1.1\r\nHost: {host}\r\n{token}"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode("ascii") + content
+
+
+def _received(connection: _socket.socket, deadline: float) -> tuple[bytes, bytes]:
+    """Return the head and the body of an answer; raise OSError if it is cut."""
+    raw, piece = b"", b"."
+    while piece and len(raw) <= ANSWER_LIMIT_BYTES and time.monotonic() <= deadline:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        piece = connection.recv(65_536)
+        raw += piece
+        first, found, rest = raw.partition(b"\r\n\r\n")
+        _, _, after = first.lower().partition(b"\r\ncontent-length:")
+        if found and (len(rest) >= int(after.partition(b"\r")[0]) if after else not piece):
+            return first, rest
+    raise OSError("the answer is cut")
 
 
 def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
@@ -221,25 +285,40 @@ def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
 # -- a daemon that is down ------------------------------------------------------------------
 
 
+def _keep(home: str, event: str, body: dict[str, Any]) -> None:
+    """Keep an end, or the ratings of a reply, until a daemon takes it."""
+    if event in (shapes.END, shapes.REPLY) and os.path.isdir(home):
+        try:  # noqa: SIM105 - contextlib would have to be loaded
+            _load("spool").put(home, event, body, _encoded, shapes.TRAILER)
+        except _WRONG:
+            pass
+
+
 def _woken(
     home: str, event: str, body: dict[str, Any], environ: Mapping[str, str]
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Report]:
     """Start the daemon; only the start of a session waits for it, briefly."""
     try:
-        if event == shapes.START:
+        if environ.get(SWITCH, "").strip().lower() == "nostart":
+            _keep(home, event, body)
+        elif event == shapes.START:
             return _patiently(home, event, body, environ, START_WAIT_S)
-        if event in (shapes.PROMPT, shapes.TOOL):
+        elif event in (shapes.PROMPT, shapes.TOOL):
             _start(home, environ)
-        else:
+        elif event == shapes.COMPACT:
             _later(lambda: _patiently(home, event, body, environ, LATER_WAIT_S))
+        else:
+            _prepare(home)
+            _keep(home, event, body)
+            _later(lambda: _awaken(home, environ))
     except _WRONG:
         pass
-    return {}
+    return {}, _nothing
 
 
 def _patiently(
     home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], wait_s: float
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Report]:
     """Start the daemon, after an ending one is gone, and send the event when it is up."""
     deadline, is_started = time.monotonic() + wait_s, False
     while True:
@@ -250,6 +329,13 @@ def _patiently(
             if time.monotonic() > deadline:
                 raise
             time.sleep(PAUSE_S)
+
+
+def _awaken(home: str, environ: Mapping[str, str]) -> None:
+    """Start the daemon, after an ending one is gone; it takes what is kept."""
+    deadline = time.monotonic() + LATER_WAIT_S
+    while not _start(home, environ) and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
 
 
 def _later(work: Callable[[], object]) -> None:
@@ -274,18 +360,24 @@ def _settled(
     try:
         _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
     except _DOWN:
-        if environ.get(SWITCH, "").strip().lower() != "nostart":
-            _patiently(home, event, body, environ, LATER_WAIT_S)
+        _woken(home, event, body, environ)
+    except _WRONG:
+        _keep(home, event, body)
+
+
+def _prepare(home: str) -> None:
+    """Make the data folder."""
+    os.makedirs(home, 0o700, exist_ok=True)
+    if not os.listdir(home) and not os.stat(home).st_mode & 0o1000:
+        # The daemon refuses a folder that others can read and that is not empty.
+        os.chmod(home, 0o700)
 
 
 def _start(home: str, environ: Mapping[str, str]) -> bool:
     """Start one daemon, even if many hooks try at once; False to try again later."""
     import fcntl
 
-    os.makedirs(home, 0o700, exist_ok=True)
-    if not os.listdir(home) and not os.stat(home).st_mode & 0o1000:
-        # The daemon refuses a folder that others can read and that is not empty.
-        os.chmod(home, 0o700)
+    _prepare(home)
     error_file = os.path.join(home, "daemon.err")
     locks = [os.open(os.path.join(home, "daemon.start"), os.O_RDWR | os.O_CREAT, 0o600)]
     try:
@@ -326,9 +418,12 @@ def run(arguments: list[str]) -> None:
             piece = os.read(0, 1 << 20)
             # Too much input is still read: a closed pipe could fail the client.
             raw = raw + piece if len(raw) <= INPUT_LIMIT_BYTES else raw
-        left = main(arguments, raw, os.environ) if len(raw) <= INPUT_LIMIT_BYTES else b""
+        left, report = NOTHING
+        if len(raw) <= INPUT_LIMIT_BYTES:
+            left, report = answer(arguments, raw, os.environ)
         while left:
             left = left[os.write(1, left) :]
+        report(False)
     finally:
         # No traceback: errors print nothing.
         os._exit(0)

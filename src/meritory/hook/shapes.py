@@ -22,7 +22,7 @@ KEY_LIMIT_CHARS, PATH_LIMIT_CHARS, TEXT_LIMIT_CHARS = 256, 4_096, 100_000
 # Limits of a tool's arguments: enough for commands and paths, not for whole files.
 VALUE_LIMIT_CHARS, VALUES_LIMIT_COUNT = 8_000, 64
 
-_TRAILER = r"(?m)^[ \t]{0,8}<!--[ \t]{0,4}mf[ :][^\n]{0,2000}-->[ \t]{0,8}(?:\n|\Z)"
+TRAILER = r"(?m)^[ \t]{0,8}<!--[ \t]{0,4}mf[ :][^\n]{0,2000}-->[ \t]{0,8}(?:\n|\Z)"
 
 
 class Harness:
@@ -138,6 +138,8 @@ def body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | 
         # A subagent gets no memories, so it has nothing to rate.
         return None
     source = text(payload, "source")[:40]
+    if event in (START, PROMPT):
+        request["receipts"] = True
     if event == START:
         # Without the first prompt: it comes again as a prompt, and must not select twice.
         return {**request, "source": source}
@@ -217,6 +219,6 @@ def displayed(payload: dict[str, Any]) -> dict[str, Any]:
     import re
 
     delta = text(payload, "delta")
-    bare = re.sub(_TRAILER, "", delta) if len(delta) <= TEXT_LIMIT_CHARS else delta
+    bare = re.sub(TRAILER, "", delta) if len(delta) <= TEXT_LIMIT_CHARS else delta
     shown = {"hookEventName": "MessageDisplay", "displayContent": bare}
     return {"hookSpecificOutput": shown} if bare != delta else {}

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,7 @@ from meritory.server.auth import Guard, OwnToken, load_token
 from meritory.server.connection import HttpConnection, Listeners, open_listeners
 from meritory.server.event_stream import LiveEvents
 from meritory.server.logs import Log
+from meritory.server.spool import Spool
 from meritory.server.table import Route, ServerState
 from meritory.settings import Settings, prepare_home
 from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME, write_private
@@ -66,8 +68,8 @@ class MallocTrimmer:
 GRACE_S = 5
 # How long a thread may run while another waits: the event loop must not wait for every worker.
 SWITCH_INTERVAL_S = 0.00025
-TRIM_EVERY_S = 15
 HANDLES_LOG_EVERY_S = 60.0
+TEND_EVERY_S = 15
 
 
 def serve(
@@ -124,12 +126,20 @@ def serve(
             stack.enter_context(_announced(settings.home, listeners, since))
             ready(listeners, server.end)
 
-        server = _Server(app, listening, engine.live, heap, log)
+        tend = partial(_tend, Spool(engine, log), heap)
+        server = _Server(app, listening, engine.live, tend, log)
         asyncio.run(server.serve(listeners.sockets))
         app.workers.close()
         left = app.workers.in_flight
         log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
         return left == 0
+
+
+def _tend(spool: Spool, heap: MallocTrimmer, has_served: bool) -> None:
+    """Take what hooks kept; after requests, return free memory to the system."""
+    spool.take()
+    if has_served:
+        heap.trim()
 
 
 @contextlib.contextmanager
@@ -159,7 +169,7 @@ class _Server(uvicorn.Server):
         app: App,
         listening: Callable[[], None],
         live: LiveEvents,
-        heap: MallocTrimmer,
+        tend: Callable[[bool], object],
         log: Log,
     ) -> None:
         super().__init__(
@@ -180,7 +190,7 @@ class _Server(uvicorn.Server):
         )
         self._listening = listening
         self._live = live
-        self._heap = heap
+        self._tend = tend
         self._log = log
         self._refused_count = 0
         self._next_log_s = 0.0
@@ -193,13 +203,13 @@ class _Server(uvicorn.Server):
         """Listen, and report it."""
         asyncio.get_running_loop().set_exception_handler(self._report)
         await super().startup(sockets)
-        self._trimming = asyncio.create_task(self._trim_often())
+        self._tending = asyncio.create_task(self._tend_often())
         self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down; event streams never end by themselves, so they are ended first."""
         self._live.close()
-        self._trimming.cancel()
+        self._tending.cancel()
         await super().shutdown(sockets)
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -215,14 +225,14 @@ class _Server(uvicorn.Server):
             count, self._refused_count = self._refused_count, 0
             self._log.error("daemon", "daemon.no_file_handles", error, count=count)
 
-    async def _trim_often(self) -> None:
-        """Return free memory to the system now and then."""
-        trimmed_count = 0
+    async def _tend_often(self) -> None:
+        """Take what hooks kept, and return free memory to the system, now and then."""
+        last_count = 0
         while True:
-            await asyncio.sleep(TRIM_EVERY_S)
-            if trimmed_count != self.server_state.total_requests:
-                trimmed_count = self.server_state.total_requests
-                await asyncio.to_thread(self._heap.trim)
+            count = self.server_state.total_requests
+            await asyncio.to_thread(self._tend, count != last_count)
+            last_count = count
+            await asyncio.sleep(TEND_EVERY_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

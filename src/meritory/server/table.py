@@ -36,6 +36,7 @@ from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe.telemetry import note_start
 from meritory.engine.quality.maintenance import Schedule
 from meritory.engine.services import Services
+from meritory.engine.sessions.delivery import Deliveries
 from meritory.server.auth import AnyMemory, Door, Grant, ScopedMemory
 from meritory.server.dashboard import Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter
@@ -216,6 +217,7 @@ class ServerState:
         self.tokens = Tokens(services)
         # Held by the one request that runs jobs, or waits for running ones.
         self.draining = threading.Lock()
+        self.deliveries = Deliveries(services)
         self.duplicates = DuplicateFilter(self.world.monotonic_ms)
         self.logins = Logins(
             lambda: self.world.now().timestamp() * 1000,

@@ -19,6 +19,8 @@ STORE_NAME = "meritory.db"
 # Files of the daemon in the data folder, which its clients read.
 DAEMON_NAME = "daemon.json"
 LOCK_NAME = "daemon.lock"
+# Events that hooks kept while no daemon took them.
+SPOOL_NAME = "spool"
 SOCKET_NAME = "meritory.sock"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 LOG_NAME = "daemon.log"

@@ -69,6 +69,8 @@ class EndRequest:
     request_id: str | None = None
     # Whether the caller learns from the session itself; other processes wait for a while.
     learns_at_once: bool = False
+    # The session to open if nobody has heard of it, and there is a transcript to learn from.
+    unknown: SessionRecord | None = None
 
     def turns(self) -> Iterable[Turn]:
         """Return the turns of the transcript."""
@@ -84,6 +86,8 @@ class EndRun:
     services: Services
     request: EndRequest
     session: SessionRecord
+    # Whether nobody has heard of the session before its end.
+    is_unknown: bool = False
     took_ms: dict[str, float] = field(default_factory=dict, init=False)
     # Stage transcript.
     used: dict[str, float] | None = field(default=None, init=False)
@@ -110,6 +114,9 @@ def read_transcript(run: EndRun) -> None:
     intake = Intake(Digester(vocabulary_of(memory.content for memory in memories)))
     intake.read(request.turns())
     run.turns = intake.kept()
+    if run.is_unknown and not run.turns:
+        # Nothing to learn from: say that nobody has heard of it.
+        store.session(session.user, session.key)
     run.is_extraction_due = extraction.is_due(run.services, run.turns)
     run.ratings = _late_ratings(run.services, session, request, tuple(intake.trailers))
     digest = _finish_digest(store, session, intake)
@@ -131,11 +138,13 @@ def record_end(run: EndRun) -> None:
         details={
             "turns": len(turns),
             "chars": len(as_text(turns)),
-            "prompts": run.session.prompt_count,
+            "prompts": len(prompts) if run.is_unknown else run.session.prompt_count,
         },
     )
 
     def work(transaction: Transaction) -> bool:
+        if run.is_unknown:
+            transaction.open_session(replace(run.session, prompt_count=len(prompts)))
         current = transaction.session(user, key)
         if current.state != "open":
             return False

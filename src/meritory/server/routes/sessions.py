@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from pathlib import Path
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from meritory.api.embedded import EmbeddedBackend
-from meritory.connect import copilot_cli
-from meritory.connect.transcripts import (
-    TranscriptFile,
-    open_file,
-    read_messages,
-    read_tail,
-    without_context,
-)
+from meritory.connect.transcripts import without_context
 from meritory.domain import harness
-from meritory.domain.errors import InputError, NotFound
+from meritory.domain.errors import NotFound
 from meritory.domain.session import (
     Candidate,
     Event,
@@ -32,18 +23,18 @@ from meritory.domain.session import (
     SessionRecord,
     SessionScore,
     SessionSummary,
-    Turn,
 )
 from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.observer import timeline
 from meritory.engine.sessions import end, ratings
-from meritory.engine.sessions.context import StartRequest, find_known_session
+from meritory.engine.sessions.context import StartRequest, find_known_session, storable
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.rank.features import FEATURES
 from meritory.server.dedupe import is_duplicate
+from meritory.server.hook_transcripts import latest_turns, open_transcript
 from meritory.server.table import (
     Call,
     Limit,
@@ -56,12 +47,12 @@ from meritory.server.table import (
     UserQuery,
 )
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
-from meritory.text.transcript import read_turns
 
 # Before a compaction only late ratings matter.
 TAIL_LIMIT_BYTES = 1 << 20
-# A prompt waits for this read, and only the last replies matter.
-NEAR_LIMIT_BYTES = 1 << 18
+# How long a prompt waits for the receipt of a block that was sent as short a time ago.
+RECEIPT_GRACE = timedelta(milliseconds=150)
+RECEIPT_PAUSE_S = 0.005
 
 RatingScores = Annotated[
     dict[str, Any],
@@ -91,6 +82,13 @@ class Hook(Scoped, kw_only=True):
     client_home: Annotated[
         str | None, Meta(description="The harness's data folder, if it is not the usual one")
     ] = None
+    receipts: Annotated[
+        bool,
+        Meta(
+            description="The caller sends the receipt of a reply to /api/hooks/delivered once the "
+            "agent has its text; without it no memory of the reply counts as shown"
+        ),
+    ] = False
 
 
 class SessionStart(Hook, kw_only=True):
@@ -116,6 +114,12 @@ class PromptSubmit(RatedHook, kw_only=True):
     silent: bool = False
     transcript: Transcript | None = None
     transcript_path: str | None = None
+
+
+class Delivered(Hook, kw_only=True):
+    """The agent has got the text of a reply."""
+
+    receipt: Annotated[str, Meta(max_length=200, description="As it came with the reply")]
 
 
 class Stop(RatedHook, kw_only=True):
@@ -173,11 +177,19 @@ class Injected(msgspec.Struct):
     memories: list[ShownOut]
     status_line: str
     recording: str = "on"
+    # To be sent back when the agent has the text; empty if that is not awaited.
+    receipt: str = ""
 
     @classmethod
     def nothing(cls) -> Injected:
         """Return a reply without any text."""
         return cls("", None, [], "")
+
+
+class DeliveredOut(msgspec.Struct):
+    """How many blocks of memories count as shown by this receipt."""
+
+    counted: int
 
 
 class RatingRefusal(msgspec.Struct):
@@ -322,6 +334,7 @@ def _open(call: Call) -> tuple[EmbeddedBackend, SessionRecord | None]:
     """
     engine = hook_engine(call)
     key = call.body.session_key
+    call.server.deliveries.take(engine.scope.user, key)
     return engine, find_known_session(engine.services.store, engine.scope, key)
 
 
@@ -336,11 +349,14 @@ def _start(
         body.harness,
         body.cwd,
         call.request_id,
+        body.receipts,
+        call.server.deliveries.unrecorded(engine.scope.user, body.session_key),
     )
-    return _injected(pipeline.open_session(engine.services, request, known))
+    return _injected(call, engine, pipeline.open_session(engine.services, request, known))
 
 
-def _injected(served: Served) -> Injected:
+def _injected(call: Call, engine: EmbeddedBackend, served: Served) -> Injected:
+    call.server.deliveries.note(engine.scope.user, served, call.body.receipts)
     return Injected(
         served.inject,
         served.injection,
@@ -350,56 +366,8 @@ def _injected(served: Served) -> Injected:
         ],
         served.status_line,
         "on" if served.is_recorded else "off",
+        served.injection or "" if call.body.receipts else "",
     )
-
-
-@contextlib.contextmanager
-def _open_transcript(
-    call: Call, transcript: Any, path: str | None, tail_bytes: int | None = None
-) -> Iterator[Any]:
-    """Yield the transcript of a hook, or the messages of the file that it names.
-
-    Without `tail_bytes` the whole file is read, message by message and only within the block.
-    """
-    body: Hook = call.body
-    if body.harness == copilot_cli.NAME and body.relayed:
-        # Only the replies of Copilot CLI name its transcript.
-        path = path or copilot_cli.usual_transcript(body.client_home, body.session_key)
-    if isinstance(transcript, str) and body.relayed:
-        # A hook on another machine sends the text of the file.
-        yield read_messages(transcript)
-        return
-    if transcript is not None or path is None:
-        yield transcript
-        return
-    try:
-        if call.door != "socket":
-            raise InputError(
-                "transcript_path is only allowed on the Unix socket",
-                hint="send the transcript itself",
-            )
-        opened = open_file(path, Path(os.path.expanduser("~")), body.client_home)
-    except InputError:
-        if not body.relayed:
-            raise
-        # A relayed hook cannot send another path, and its other fields still count.
-        call.server.observer.count("hooks.transcript_refused")
-        yield None
-        return
-    with opened:
-        if tail_bytes is not None:
-            yield read_tail(opened, tail_bytes)
-            return
-        file = TranscriptFile(opened)
-        yield file.messages()
-        if file.skipped_count:
-            call.server.observer.count("hooks.transcript_lines_skipped", file.skipped_count)
-
-
-def _latest_turns(call: Call, transcript: Any, path: str | None) -> tuple[Turn, ...]:
-    """Return the last turns of a hook's transcript."""
-    with _open_transcript(call, transcript, path, NEAR_LIMIT_BYTES) as messages:
-        return () if messages is None else read_turns(messages)
 
 
 def session_start(call: Call) -> Injected:
@@ -409,8 +377,10 @@ def session_start(call: Call) -> Injected:
     if is_duplicate(call, engine.scope, body.source, body.context):
         return Injected.nothing()
     # After these sources the agent's context is empty; after "resume" it is complete.
-    if known is not None and body.source in ("compact", "clear"):
-        end.compact(engine.services, end.EndRequest(known.key, known.user))
+    if body.source in ("compact", "clear"):
+        call.server.deliveries.forget(engine.scope.user, body.session_key)
+        if known is not None:
+            end.compact(engine.services, end.EndRequest(known.key, known.user))
     has_context = False
     traits = harness.BY_NAME.get(body.harness or "", harness.UNLISTED)
     is_resumed = body.source == "resume" and not traits.loses_start_on_resume
@@ -430,8 +400,8 @@ def user_prompt_submit(call: Call) -> Injected:
         # A session must not start with memories that the agent never sees.
         return Injected.nothing()
     opening = Injected.nothing()
-    if body.relayed and known is not None and known.state != "open":
-        # The session continues, but its harness did not send a start.
+    unrecorded = call.server.deliveries.unrecorded(engine.scope.user, body.session_key)
+    if body.relayed and known is not None and _lacks_start(call, engine, known, unrecorded):
         opening = _start(call, engine, known)
     request = PromptRequest(
         body.session_key,
@@ -440,11 +410,13 @@ def user_prompt_submit(call: Call) -> Injected:
         body.harness,
         body.cwd,
         body.memory_feedback,
-        _latest_turns(call, body.transcript, body.transcript_path),
+        latest_turns(call, body.transcript, body.transcript_path),
         call.request_id,
         body.silent,
+        body.receipts,
+        unrecorded.union(one.id for one in opening.memories),
     )
-    injected = _injected(pipeline.prompt(engine.services, request))
+    injected = _injected(call, engine, pipeline.prompt(engine.services, request))
     if not opening.inject:
         return injected
     both = "\n".join(text for text in (opening.inject, injected.inject) if text)
@@ -452,7 +424,36 @@ def user_prompt_submit(call: Call) -> Injected:
         return opening
     injected.inject, injected.injection = both, injected.injection or opening.injection
     injected.memories = [*opening.memories, *injected.memories]
+    injected.receipt = f"{opening.receipt} {injected.receipt}".strip()
     return injected
+
+
+def _lacks_start(
+    call: Call, engine: EmbeddedBackend, known: SessionRecord, unrecorded: frozenset[str]
+) -> bool:
+    """Return whether the agent needs the block that the session begins with."""
+    if known.state != "open":
+        # The session continues, but its harness did not send a start.
+        return True
+    if not call.body.receipts or call.body.silent:
+        return False
+    store, now = engine.services.store, call.server.world.now
+    undelivered = store.undelivered(known.user, known.key)
+    asked_at = now()
+    while undelivered and now() - asked_at < RECEIPT_GRACE > asked_at - undelivered[-1].at:
+        # The receipt of a moment ago may still be on its way.
+        time.sleep(RECEIPT_PAUSE_S)
+        undelivered = store.undelivered(known.user, known.key)
+    starts = (one.memories for one in undelivered if one.kind == "start")
+    return any(memory_id not in unrecorded for memories in starts for _, memory_id in memories)
+
+
+def delivered(call: Call) -> DeliveredOut:
+    """Report that the agent has got the text of a reply: its memories count as shown."""
+    body: Delivered = call.body
+    engine = hook_engine(call)
+    deliveries, user = call.server.deliveries, engine.scope.user
+    return DeliveredOut(deliveries.take(user, body.session_key, body.receipt.split()))
 
 
 def stop(call: Call) -> RatingsOut:
@@ -463,7 +464,7 @@ def stop(call: Call) -> RatingsOut:
     if reply and is_duplicate(call, engine.scope, reply):
         return RatingsOut(0, [])
     # The transcript is only read for a reply that the hook does not carry.
-    turns = _latest_turns(call, None, path if reply is None else None)
+    turns = latest_turns(call, None, path if reply is None else None)
     key, given = body.session_key, body.memory_feedback
     taken = ratings.stop(engine.services, engine.scope.user, key, reply, given, turns)
     return RatingsOut.of(taken)
@@ -474,7 +475,7 @@ def pre_compact(call: Call) -> RatingsOut:
     body: Compact = call.body
     engine, _ = _open(call)
     path = body.transcript_path
-    with _open_transcript(call, body.transcript, path, TAIL_LIMIT_BYTES) as transcript:
+    with open_transcript(call, body.transcript, path, TAIL_LIMIT_BYTES) as transcript:
         request = end.EndRequest(
             body.session_key, engine.scope.user, transcript, feedback=body.memory_feedback
         )
@@ -484,18 +485,30 @@ def pre_compact(call: Call) -> RatingsOut:
 def session_end(call: Call) -> EndedOut:
     """End a session; a job learns from it."""
     body: SessionEnd = call.body
-    engine, _ = _open(call)
-    with _open_transcript(call, body.transcript, body.transcript_path) as transcript:
+    engine, known = _open(call)
+    scope, unknown = engine.scope, None
+    if known is None and (body.transcript is not None or body.transcript_path is not None):
+        unknown = SessionRecord(
+            user=scope.user,
+            key=body.session_key,
+            agent=scope.agent,
+            project=scope.project,
+            harness=storable(body.harness) or None,
+            cwd=storable(body.cwd) or None,
+            started_at=call.server.world.now(),
+        )
+    with open_transcript(call, body.transcript, body.transcript_path) as transcript:
         ended = pipeline.end(
             engine.services,
             end.EndRequest(
                 body.session_key,
-                engine.scope.user,
+                scope.user,
                 transcript,
                 body.used,
                 body.memory_feedback,
                 body.last_assistant_message,
                 call.request_id,
+                unknown=unknown,
             ),
         )
     engine.works.nudge()
@@ -551,6 +564,7 @@ _PROMPT = f"{_HOOKS}/user-prompt-submit"
 ROUTES = (
     Route("POST", f"{_HOOKS}/session-start", session_start, "hooks", "scope", body=SessionStart),
     Route("POST", _PROMPT, user_prompt_submit, "hooks", "scope", body=PromptSubmit),
+    Route("POST", f"{_HOOKS}/delivered", delivered, "hooks", "scope", body=Delivered),
     Route("POST", f"{_HOOKS}/stop", stop, "hooks", "scope", body=Stop),
     Route("POST", f"{_HOOKS}/pre-compact", pre_compact, "hooks", "scope", body=Compact),
     Route("POST", f"{_HOOKS}/session-end", session_end, "hooks", "scope", body=SessionEnd),

@@ -1,0 +1,109 @@
+"""The spool: events that hooks kept while no daemon took them.
+
+The hook writes the files (`meritory.hook.spool`). Each is taken as if it came on the socket, and
+removed once it has taken effect or can never take any. An end that came both ways counts once, as
+a session ends only once.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from meritory.domain.errors import InputError, MeritoryError
+from meritory.server.auth import OWNER
+from meritory.server.logs import Log
+from meritory.server.routes import sessions
+from meritory.server.table import Call, ServerState
+from meritory.settings.home import SPOOL_NAME
+
+# No file of a hook is larger.
+FILE_LIMIT_BYTES = 32_768
+_HANDLERS = {
+    "session-end": (sessions.SessionEnd, sessions.session_end),
+    "stop": (sessions.Stop, sessions.stop),
+}
+# A file that was never finished is removed after this time.
+_UNFINISHED_AGE = timedelta(minutes=10)
+
+
+class SpooledEvent(msgspec.Struct):
+    """The content of a file."""
+
+    event: str
+    body: msgspec.Raw
+
+
+class Spool:
+    """The folder with kept events."""
+
+    def __init__(self, server: ServerState, log: Log) -> None:
+        self._server = server
+        self._log = log
+        self._folder = server.settings.home / SPOOL_NAME
+
+    def take(self) -> int:
+        """Take every event, oldest first; return how many there were.
+
+        What the store cannot take at present stays, with everything after it.
+        """
+        count = 0
+        for path in sorted(self._files()):
+            try:
+                self._take(path)
+            except MeritoryError as error:
+                if error.status >= 500:
+                    self._server.observer.failed("spool", error)
+                    break
+                self._log.info("daemon", "spool.refused", code=error.code)
+            except Exception as error:
+                # Whatever is wrong with one file, the others must be taken.
+                self._log.error("daemon", "spool.bug", error)
+            path.unlink(missing_ok=True)
+            count += 1
+        return count
+
+    def _files(self) -> Iterator[Path]:
+        """Return the finished files of this user."""
+        try:
+            entries = list(os.scandir(self._folder))
+        except OSError:
+            return
+        for entry in entries:
+            about = entry.stat(follow_symlinks=False)
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+                continue
+            if not entry.name.startswith("."):
+                yield Path(entry.path)
+            elif self._age(about.st_mtime) > _UNFINISHED_AGE:
+                Path(entry.path).unlink(missing_ok=True)
+
+    def _age(self, at_s: float) -> timedelta:
+        return self._server.world.now() - datetime.fromtimestamp(at_s, UTC)
+
+    def _take(self, path: Path) -> None:
+        with path.open("rb") as file:
+            kept_at = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+            content = file.read(FILE_LIMIT_BYTES + 1)
+        try:
+            kept = msgspec.json.decode(content, type=SpooledEvent)
+            kind, handler = _HANDLERS[kept.event]
+            body = msgspec.json.decode(kept.body, type=kind)
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
+            raise InputError("this is not an event of a hook") from error
+        request_id = self._server.world.new_id()
+        call = Call(self._server, OWNER, {}, None, body, request_id, "socket")
+        if isinstance(body, sessions.SessionEnd) and self._has_gone_on(call, kept_at):
+            return
+        handler(call)
+
+    def _has_gone_on(self, call: Call, kept_at: datetime) -> bool:
+        """Return whether a session got another prompt after its end was kept."""
+        store, user = self._server.engine.services.store, call.engine(call.body.user).scope.user
+        events = store.events(user, session_key=call.body.session_key)
+        return any(one.name == "session.prompt" and one.at > kept_at for one in events)
