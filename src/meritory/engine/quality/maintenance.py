@@ -1,8 +1,9 @@
 """Maintenance: the schedule of its jobs, their status, and the daily job of retention.
 
-Retention erases old records, such as transcripts and events, and never memories. The store keeps
-records that are still needed: transcripts with an unfinished job, the timeline of open sessions,
-actions that rules are based on.
+Retention erases old records, such as transcripts and events, and never memories. It packs the
+candidates of sessions that are over, and thins those of old ones. The store keeps records that are
+still needed: transcripts with an unfinished job, the timeline of open sessions, actions that rules
+are based on.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from meritory.store.contract.store import Transaction
 RETENTION_JOB = "retention"
 # Small, so that no other write waits long.
 BATCH_SIZE = 200
+PACK_BATCH_SIZE = 20
+# The candidates of a session that never ended are packed after this time.
+LONG_OPEN = timedelta(days=2)
 # The first sessions after the start of a daemon come before maintenance.
 FIRST_LOOK_AFTER = timedelta(minutes=10)
 LOOK_EVERY = timedelta(hours=1)
@@ -148,8 +152,25 @@ def erase(services: Services, user: str) -> dict[Keepsake, int]:
     return erased
 
 
+def pack(services: Services, user: str) -> None:
+    """Pack the candidates of sessions that are over, and thin those of old sessions."""
+    before = services.world.now() - LONG_OPEN
+
+    def work(transaction: Transaction) -> int:
+        packed = transaction.pack_candidates(user, before, PACK_BATCH_SIZE)
+        thinned = transaction.thin_candidates(user, PACK_BATCH_SIZE)
+        for name, count in (("sessions.packed", packed), ("sessions.thinned", thinned)):
+            if count:
+                transaction.count(user, name, count)
+        return packed + thinned
+
+    while services.store.write(user, work):
+        pass
+
+
 def erase_expired(services: Services, job: Job) -> Effect:
     """Return the effect of the daily job: the event that lists the erased records."""
+    pack(services, job.user)
     erased = erase(services, job.user)
     at = services.world.now()
     details: dict[str, object] = {str(kind): count for kind, count in erased.items()}

@@ -6,6 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from meritory.domain.predictor import (
 from meritory.domain.session import ModelRows
 from meritory.domain.world import moment_text
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
+from meritory.store.sql.candidates import read_candidates
 from meritory.store.sql.mapper import (
     UNCHANGED,
     RecordTable,
@@ -56,14 +58,17 @@ _TAUGHT_SESSIONS = """SELECT s.session, s.key, s.started_at, s.project, s.contex
     FROM sessions s JOIN session_scores j ON j.session = s.session AND j.excluded IS NULL
     LEFT JOIN predictor_canary c ON c.session = s.session
     WHERE s.user = :user AND s.learned IS NOT NULL
-        AND EXISTS (SELECT 1 FROM session_memories m WHERE m.session = s.session
-            AND m.label > 0 AND m.source <> 'fts_only' AND m.feature_version = :version)
+        AND (EXISTS (SELECT 1 FROM session_memories m WHERE m.session = s.session
+                AND m.label > 0 AND m.source <> 'fts_only' AND m.feature_version = :version)
+            OR EXISTS (SELECT 1 FROM session_packs p WHERE p.session = s.session
+                AND p.has_helped = 1 AND length(p.content) > 0))
+        AND NOT EXISTS (SELECT 1 FROM session_packs p WHERE p.session = s.session
+            AND p.thinned_count > 0)
     ORDER BY s.started_at DESC, s.session DESC LIMIT :limit"""
-_TAUGHT_CANDIDATES = """SELECT memory_id, features, label, json_extract(label_parts, '$.rule'),
-        was_injected, baseline_rank, coalesce(predictor_rank, 0)
-    FROM session_memories
-    WHERE session = ? AND source <> 'fts_only' AND baseline_rank IS NOT NULL
-        AND feature_version = ? ORDER BY baseline_rank, memory_id"""
+_TAUGHT_COLUMNS = (
+    *("memory_id", "features", "label", "label_parts", "was_injected", "baseline_rank"),
+    *("predictor_rank", "source", "feature_version"),
+)
 _FILTERS = {
     "ema_updated": "c.ema_updated = :ema_updated",
     "min_margin": "abs(c.margin) >= :min_margin",
@@ -75,6 +80,17 @@ _WINNERS = {
     "baseline": "c.predictor_won < 0.5",
     "tie": "c.predictor_won = 0.5",
 }
+
+
+def _ranked(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the rows of `_TAUGHT_COLUMNS` that a ranking had, in the baseline's order."""
+    ranked = [row for row in rows if row[5] is not None and row[7] != "fts_only"]
+    return sorted(ranked, key=lambda row: (row[5], row[0]))
+
+
+def _rule(label_parts: str | None) -> str:
+    """Return the rule that made a label; empty before there is one."""
+    return (json.loads(label_parts).get("rule") or "") if label_parts else ""
 
 
 def _decode_vector(sent: bytes) -> NDArray[np.float32]:
@@ -180,13 +196,12 @@ class SqlPredictorReads(SqlReader):
             for session, key, started_at, project, context, embedder, vector, is_canary in reversed(
                 connection.execute(_TAUGHT_SESSIONS, names).fetchall()
             ):
-                served = connection.execute(
-                    _TAUGHT_CANDIDATES, (session, feature_version)
-                ).fetchall()
-                # A session whose candidates were all erased teaches nothing.
-                if not served:
+                served = _ranked(read_candidates(connection, session, _TAUGHT_COLUMNS))
+                # A session whose candidates were all erased teaches nothing. Features are compared
+                # within a session, so one that lacks some of them would teach something else.
+                if not served or any(row[-1] != feature_version for row in served):
                     continue
-                ids, packed, labels, rules, injected, baseline, predictor = zip(
+                ids, packed, labels, parts, injected, baseline, predictor, *_ = zip(
                     *served, strict=True
                 )
                 taught.append(
@@ -201,10 +216,10 @@ class SqlPredictorReads(SqlReader):
                         features=np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1),
                         # None becomes NaN.
                         labels=np.array(labels, np.float64),
-                        rules=tuple(rule or "" for rule in rules),
+                        rules=tuple(_rule(part) for part in parts),
                         was_injected=np.array(injected, np.bool_),
                         baseline_ranks=np.array(baseline, np.int64),
-                        predictor_ranks=np.array(predictor, np.int64),
+                        predictor_ranks=np.array([rank or 0 for rank in predictor], np.int64),
                         is_canary=bool(is_canary),
                     )
                 )

@@ -28,9 +28,13 @@ from meritory.domain.quality import (
     WeekOutcome,
 )
 from meritory.domain.world import moment_text
+from meritory.store.sql.candidates import pack, read_candidates, thin
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment
 
 R = TypeVar("R", bound=Carried)
+# The candidates of so many latest sessions stay, however old they are: training reads sessions by
+# number, and an age would take them from a user with few sessions.
+FULL_SESSIONS = 500
 # The weekly counts read at most this many changes.
 OUTCOME_ENTRIES = 20_000
 _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
@@ -44,12 +48,13 @@ _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
     GROUP BY day, outcome ORDER BY day, outcome"""
 _LATEST = """SELECT session FROM sessions WHERE user = :user
     ORDER BY started_at DESC, session DESC LIMIT :limit"""
-_SHOWN = f"""SELECT c.label, u.memory_id IS NOT NULL, c.origins, c.features, c.feature_version,
-        m.provenance, m.sources
+_SHOWN = f"""SELECT c.session, c.memory_id, c.label, u.memory_id IS NOT NULL, m.provenance,
+        m.sources
     FROM ({_LATEST}) s JOIN session_memories c ON c.session = s.session
         LEFT JOIN uses u ON u.session = c.session AND u.memory_id = c.memory_id
         LEFT JOIN memories m ON m.user = :user AND m.id = c.memory_id
-    WHERE c.was_injected = 1"""  # noqa: S608 - our names, here and below
+    WHERE c.was_injected = 1 ORDER BY c.session"""  # noqa: S608 - our names, here and below
+_NUMBERS = ("memory_id", "origins", "features", "feature_version")
 _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
     (SELECT count(*) FROM ({_LATEST}) s JOIN injections i ON i.session = s.session)"""  # noqa: S608
 _REFUSALS = RecordTable("refusals", Refusal)
@@ -65,6 +70,17 @@ _EXTRA_TABLES: Mapping[type[Carried], tuple[RecordTable[Any], str]] = {
         (CarriedAudit, "merge_audits", "entry"),
     )
 }
+_UNPACKED = """SELECT session FROM sessions
+    WHERE user = :user AND (state = 'finished' OR started_at < :before)
+        AND session NOT IN (SELECT session FROM session_packs WHERE length(content) > 0)
+        AND session IN (SELECT session FROM session_memories)
+    ORDER BY session LIMIT :limit"""
+_THICK = """SELECT s.session FROM sessions s JOIN session_packs p ON p.session = s.session
+    WHERE s.user = :user AND p.is_old = 0 AND length(p.content) > 0
+        AND s.session NOT IN
+        (SELECT session FROM sessions WHERE user = :user
+            ORDER BY started_at DESC, session DESC LIMIT :latest)
+    ORDER BY s.session LIMIT :limit"""
 # By kind of data: the table, its key, and which rows are old.
 _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
     "transcripts": (
@@ -175,8 +191,14 @@ class SqlQualityReads(SqlReader):
         with self._reading(user) as connection:
             sessions, turns = connection.execute(_TURNS, values).fetchone()
             rows = connection.execute(_SHOWN, values).fetchall()
+            numbers = {
+                (session, memory_id): of_ranking
+                for session in dict.fromkeys(row[0] for row in rows)
+                for memory_id, *of_ranking in read_candidates(connection, session, _NUMBERS)
+            }
         figures = []
-        for label, has_helped, origins, features, version, provenance, sources in rows:
+        for session, memory_id, label, has_helped, provenance, sources in rows:
+            origins, features, version = numbers[session, memory_id]
             learned = json.loads(sources) if sources else []
             figures.append(
                 ShownFigure(
@@ -253,6 +275,27 @@ class SqlQualityWrites(SqlQualityReads):
         )
         values = {"user": user, "before": moment_text(before), "limit": limit}
         return self.connection.execute(statement, values).rowcount
+
+    def pack_candidates(self, user: str, before: datetime, limit: int) -> int:
+        """Pack the candidates of up to `limit` sessions; return the number of sessions.
+
+        They are finished, or began before a moment.
+        """
+        sessions = self.connection.execute(
+            _UNPACKED, {"user": user, "before": moment_text(before), "limit": limit}
+        ).fetchall()
+        for (session,) in sessions:
+            pack(self.connection, session)
+        return len(sessions)
+
+    def thin_candidates(self, user: str, limit: int) -> int:
+        """Thin up to `limit` packed sessions that are not among the latest; return their number."""
+        sessions = self.connection.execute(
+            _THICK, {"user": user, "limit": limit, "latest": FULL_SESSIONS}
+        ).fetchall()
+        for (session,) in sessions:
+            thin(self.connection, session)
+        return len(sessions)
 
     def carry(self, user: str, rows: Sequence[Carried]) -> None:
         """Insert export rows; rows that exist stay unchanged."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from meritory.domain.errors import NotFound
+from meritory.domain.errors import Corrupt, NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
     CHANNELS,
@@ -29,6 +31,7 @@ from meritory.domain.session import (
 from meritory.domain.world import moment_text
 from meritory.rank.usage_history import UsedSessions
 from meritory.store.search.cache import UsageHistory
+from meritory.store.sql import candidates as packs
 from meritory.store.sql.mapper import (
     DOUBLES,
     ColumnCodec,
@@ -63,9 +66,8 @@ _CANDIDATES = RecordTable(
     codecs={"origins": _ORIGINS, "features": DOUBLES},
 )
 _OUTCOMES = RecordTable("session_memories", SessionMemory, omit=("candidate",))
-_SELECT_CANDIDATES = (
-    f"SELECT {', '.join((*_CANDIDATES.columns, *_OUTCOMES.columns))} FROM session_memories"  # noqa: S608
-)
+_COLUMNS = (*_CANDIDATES.columns, *_OUTCOMES.columns)
+_NUMBER = "SELECT session FROM sessions WHERE user = ? AND key = ?"
 _ADD_CANDIDATE = f"{_CANDIDATES.insert_rows} ON CONFLICT (session, memory_id) DO NOTHING"
 # A later ranking replaces the numbers. It does not undo an injection or an exploration.
 _FIXED = {
@@ -92,6 +94,23 @@ _PUT_HIT = """INSERT INTO session_memories (session, memory_id, source, origins,
 OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
 
 
+def encode_transcript(turns: Sequence[Turn]) -> bytes:
+    """Return turns as the store keeps them."""
+    text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
+    return zlib.compress(text.encode("utf-8", "surrogatepass"))
+
+
+def decode_transcript(content: bytes | None) -> tuple[Turn, ...]:
+    """Return the turns of a stored transcript; none without one."""
+    if content is None:
+        return ()
+    try:
+        text = zlib.decompress(bytes(content)).decode("utf-8", "surrogatepass")
+    except (zlib.error, ValueError) as error:
+        raise Corrupt(f"a stored transcript cannot be read: {error}") from error
+    return tuple(Turn(role, said) for role, said in json.loads(text))
+
+
 def no_session(key: str) -> NotFound:
     """Return the error for a session that was never started."""
     return NotFound(f"no session {key[:80]!r}", hint="start it with session-start")
@@ -99,6 +118,9 @@ def no_session(key: str) -> NotFound:
 
 class SqlOneSession(SqlReader):
     """One session, for a store and for a transaction."""
+
+    # Of a transaction.
+    connection: SqlConnection
 
     def session(self, user: str, key: str) -> SessionRecord:
         """Return one session; raise NotFound if it was never started."""
@@ -122,7 +144,10 @@ class SqlOneSession(SqlReader):
         return row[0]
 
     def _session(self, user: str, key: str) -> int:
-        return int(self._session_column(user, key, "session"))
+        """Return the number of a session that is about to change; unpack its candidates."""
+        session = int(self._session_column(user, key, "session"))
+        packs.unpack(self.connection, session)
+        return session
 
 
 class SqlSessionWrites(SqlOneSession):
@@ -232,8 +257,7 @@ class SqlSessionWrites(SqlOneSession):
 
     def put_transcript(self, user: str, key: str, turns: Sequence[Turn]) -> None:
         """Store the transcript of a session."""
-        text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
-        self._set(user, key, "transcript", text)
+        self._set(user, key, "transcript", encode_transcript(turns))
 
     def put_digest(self, user: str, key: str, data: bytes) -> None:
         """Store the encoded digest of a session in place of an earlier one."""
@@ -371,15 +395,16 @@ class SqlSessionReads(SqlOneSession):
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
         """Return every candidate of a session by rank."""
-        rows = self._all(
-            user,
-            f"{_SELECT_CANDIDATES} WHERE {OF_SESSION} ORDER BY rank = 0, rank, memory_id",
-            (user, key),
-        )
+        with self._reading(user) as connection:
+            found = connection.execute(_NUMBER, (user, key)).fetchone()
+            rows = [] if found is None else packs.read_candidates(connection, *found, _COLUMNS)
         split = len(_CANDIDATES.columns)
-        return [
+        records = [
             _OUTCOMES.decode(row[split:], candidate=_CANDIDATES.decode(row[:split])) for row in rows
         ]
+        return sorted(
+            records, key=lambda one: (one.candidate.rank or math.inf, one.candidate.memory_id)
+        )
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
         """Return the memories that a session was shown, by handle."""
@@ -392,8 +417,7 @@ class SqlSessionReads(SqlOneSession):
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
         """Return the transcript of a session; empty if there is none."""
-        text = self._session_column(user, key, "transcript")
-        return tuple(Turn(role, said) for role, said in json.loads(text)) if text else ()
+        return decode_transcript(self._session_column(user, key, "transcript"))
 
     def digest(self, user: str, key: str) -> bytes | None:
         """Return the encoded digest of a session; None if there is none."""

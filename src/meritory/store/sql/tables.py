@@ -225,7 +225,8 @@ TABLES: tuple[SqlTable, ...] = (
     ),
     _table("imports", "user TEXT KEY, digest TEXT KEY, line_count INTEGER, at TEXT"),
     # `learned` counts up with every labelling, so that a history in memory can catch up.
-    # `digest` is the digest of the whole session, as `meritory.text.judge.digest` encodes it.
+    # `digest` is the digest of the whole session, as `meritory.text.judge.digest` encodes it;
+    # `transcript` is compressed JSON.
     _table(
         "sessions",
         """session INTEGER SERIAL, user TEXT, key TEXT, agent TEXT NULL, project TEXT NULL,
@@ -233,7 +234,7 @@ TABLES: tuple[SqlTable, ...] = (
             embedder TEXT NULL, context_vector BLOB NULL, gap_hours REAL NULL, alpha REAL,
             started_at TEXT, ended_at TEXT NULL, prompt_count INTEGER DEFAULT 0,
             injection_count INTEGER DEFAULT 0, handle_count INTEGER DEFAULT 0,
-            is_explained INTEGER DEFAULT 0, summary TEXT DEFAULT '', transcript TEXT NULL,
+            is_explained INTEGER DEFAULT 0, summary TEXT DEFAULT '', transcript BLOB NULL,
             used TEXT NULL, learned INTEGER NULL, scorer TEXT NULL, model_version INTEGER NULL,
             digest BLOB NULL""",
         "sessions_by_start (user, started_at, session)",
@@ -255,6 +256,15 @@ TABLES: tuple[SqlTable, ...] = (
             agent_relevance_score REAL NULL, agent_feedback_count INTEGER DEFAULT 0,
             label REAL NULL, label_parts TEXT NULL""",
         "session_memories_shown (memory_id, session) WHERE was_injected = 1",
+        tenant="session",
+    ),
+    # All candidates of a session whose rows were packed, as `meritory.store.sql.candidates`
+    # encodes them. `has_helped` says whether a ranked one did. Maintenance has looked at an old
+    # pack and erased `thinned_count` of its candidates.
+    _table(
+        "session_packs",
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, has_helped INTEGER,
+            is_old INTEGER DEFAULT 0, thinned_count INTEGER DEFAULT 0, content BLOB""",
         tenant="session",
     ),
     _table(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from meritory.store.sql.candidates import unpack_memory
 from meritory.store.sql.mapper import SqlConnection
 from meritory.text.normalize import canonical
 
@@ -105,6 +106,7 @@ def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
             state |= {"content": PURGED_TEXT, "tags": []}
             redacted = json.dumps(state, ensure_ascii=False)
             connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
+    unpack_memory(connection, user, memory_id)
     _forget_refusals(connection, names, texts)
     for statement in _ERASURES:
         connection.execute(statement, names)
