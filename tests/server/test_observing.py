@@ -140,6 +140,31 @@ def test_a_replaced_store_is_not_written_and_not_healthy(serve: Serve) -> None:
     assert hook(served, "session-start", "third", context="heron")["recording"] == "on"
 
 
+@pytest.mark.parametrize(
+    ("total_bytes", "free_bytes", "status", "warnings"),
+    [
+        (200 << 20, 100 << 20, "healthy", []),
+        (30 << 20, 29 << 20, "degraded", ["the disk is nearly full: free some space"]),
+        (1 << 40, 400 << 20, "degraded", ["the disk is nearly full: free some space"]),
+        (1 << 40, 1 << 19, "unhealthy", ["the disk is full: free some space"]),
+    ],
+)
+def test_the_space_on_the_disk_is_told(
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    total_bytes: int,
+    free_bytes: int,
+    status: str,
+    warnings: list[str],
+) -> None:
+    served = serve()
+    usage = (total_bytes, total_bytes - free_bytes, free_bytes)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda place: usage)
+        found = domain(served, "storage")
+    assert (found["status"], found["warnings"]) == (status, warnings)
+
+
 def test_a_lost_store_is_told(serve: Serve) -> None:
     served = serve()
     os.rename(served.home / "meritory.db", served.home / "aside.db")
