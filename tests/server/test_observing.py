@@ -6,18 +6,21 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from web_types import Serve, Served, wait_for
+from web_types import Serve, Served, clean_environment, wait_for
 
 from meritory.domain.world import moment_text
 from meritory.engine.observe.diagnostics import DOMAINS, STUCK_AFTER
 from meritory.engine.pipeline import FLOWS
 
 STATUSES = {"healthy", "degraded", "unhealthy", "cold_start", "disabled"}
+MCP = {"accept": "application/json, text/event-stream"}
 HERON = "The staging database is called heron"
 
 
@@ -163,6 +166,36 @@ def test_the_space_on_the_disk_is_told(
         patch.setattr(shutil, "disk_usage", lambda place: usage)
         found = domain(served, "storage")
     assert (found["status"], found["warnings"]) == (status, warnings)
+
+
+def count_of(served: Served, operation: str) -> int:
+    told = served.ask("GET", "/api/analytics/latency").json["results"]
+    return next(int(one["count"]) for one in told if one["id"] == operation)
+
+
+def test_latencies_count_every_way_in(serve: Serve) -> None:
+    served = serve()
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    for number in (1, 2):
+        stored = {"name": "memory_store", "arguments": {"content": f"{HERON} {number}"}}
+        searched = {"name": "memory_search", "arguments": {"query": "heron"}}
+        for params in (stored, searched):
+            reply = served.ask("POST", "/mcp", {**body, "params": params}, headers=MCP)
+            assert reply.json["result"]["isError"] is False, reply.content
+        assert (count_of(served, "remember"), count_of(served, "recall")) == (number, number)
+    served.ask("POST", "/api/memories", {"content": "over HTTP"})
+    served.ask("GET", "/api/memories/search?query=heron")
+    assert (count_of(served, "remember"), count_of(served, "recall")) == (3, 3)
+    # The CLI opens the store itself, beside the daemon.
+    environ = clean_environment(MERITORY_HOME=str(served.home))
+    for words in (["remember", "from a terminal"], ["recall", "heron"], ["recall", "terminal"]):
+        command = [sys.executable, "-m", "meritory", *words]
+        subprocess.run(command, env=environ, check=True, capture_output=True)
+    assert (count_of(served, "remember"), count_of(served, "recall")) == (4, 5)
+    assert (count_of(served, "remember"), count_of(served, "recall")) == (4, 5)
+    metrics = served.ask("GET", "/metrics").content.decode()
+    assert 'meritory_operation_seconds_count{operation="recall"} 5' in metrics
+    assert not [name for name in served.ask("GET", "/api/stats").json["figures"] if "took" in name]
 
 
 def test_a_lost_store_is_told(serve: Serve) -> None:

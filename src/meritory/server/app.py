@@ -250,11 +250,7 @@ class App:
             request.scope[DOOR_KEY],
             request.headers,
         )
-        if route.operation is None:
-            reply = route.handler(call)
-        else:
-            with self._server.observer.timed(route.operation):
-                reply = route.handler(call)
+        reply = route.handler(call)
         if isinstance(reply, Response):
             return reply
         return Response(route.encode(reply), headers=SAFE_HEADERS, media_type=JSON)

@@ -372,7 +372,8 @@ class ScopedMemory:
         for index, draft in enumerate(drafts):
             if isinstance(draft, Draft) and not self._grant.fits(draft.agent, draft.project):
                 drafts[index] = _outside()
-        return write.write(self.services, self.scope.user, drafts)
+        with self.services.observer.timed("remember"):
+            return write.write(self.services, self.scope.user, drafts)
 
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory, but not to another agent or project."""
