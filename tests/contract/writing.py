@@ -292,6 +292,16 @@ class Writing:
         store.write("default", lambda t: t.count("default", "b", -1))
         assert shelf.reopen().counters("default") == {"a": 5, "b": -1}
 
+    def test_durations_are_counted_apart(self, shelf: Shelf) -> None:
+        store = shelf.store
+        for counts in ({("recall", 9): 2, ("recall", 10): 1}, {("recall", 9): 3}):
+            store.write("default", lambda t, counts=counts: t.count_durations("default", counts))
+        store.write("default", lambda t: t.count("default", "a"))
+        for opened in shelf.before_and_after_reopening():
+            assert opened.durations("default") == {("recall", 9): 5, ("recall", 10): 1}
+            assert opened.durations("other") == {}
+            assert opened.counters("default") == {"a": 1}
+
     def test_usage_is_counted_and_changes_nothing_else(self, shelf: Shelf) -> None:
         store = shelf.store
         insert(store, record(1), record(2))

@@ -22,6 +22,7 @@ from meritory.settings.home import DAEMON_NAME, SOCKET_NAME
 LEFT = {
     "daemon.lock",
     "daemon.log",
+    "daemon.reserve",
     "meritory.db",
     "meritory.db.daemon",
     "meritory.db.lock",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from web_types import Serve, Served, wait_for
+from web_types import Serve, Served, clean_environment, wait_for
 
 from meritory.domain.world import moment_text
 from meritory.engine.observe.diagnostics import DOMAINS, STUCK_AFTER
@@ -18,6 +20,7 @@ from meritory.engine.pipeline import FLOWS
 from places import open_raw
 
 STATUSES = {"healthy", "degraded", "unhealthy", "cold_start", "disabled"}
+MCP = {"accept": "application/json, text/event-stream"}
 HERON = "The staging database is called heron"
 
 
@@ -138,6 +141,61 @@ def test_a_replaced_store_is_not_written_and_not_healthy(serve: Serve) -> None:
     assert "replaced" in found["warnings"][0]
     os.replace(served.home / "aside.db", store)
     assert hook(served, "session-start", "third", context="heron")["recording"] == "on"
+
+
+@pytest.mark.parametrize(
+    ("total_bytes", "free_bytes", "status", "warnings"),
+    [
+        (200 << 20, 100 << 20, "healthy", []),
+        (30 << 20, 29 << 20, "degraded", ["the disk is nearly full: free some space"]),
+        (1 << 40, 400 << 20, "degraded", ["the disk is nearly full: free some space"]),
+        (1 << 40, 1 << 19, "unhealthy", ["the disk is full: free some space"]),
+    ],
+)
+def test_the_space_on_the_disk_is_told(
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    total_bytes: int,
+    free_bytes: int,
+    status: str,
+    warnings: list[str],
+) -> None:
+    served = serve()
+    usage = (total_bytes, total_bytes - free_bytes, free_bytes)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda place: usage)
+        found = domain(served, "storage")
+    assert (found["status"], found["warnings"]) == (status, warnings)
+
+
+def count_of(served: Served, operation: str) -> int:
+    told = served.ask("GET", "/api/analytics/latency").json["results"]
+    return next(int(one["count"]) for one in told if one["id"] == operation)
+
+
+def test_latencies_count_every_way_in(serve: Serve) -> None:
+    served = serve()
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    for number in (1, 2):
+        stored = {"name": "memory_store", "arguments": {"content": f"{HERON} {number}"}}
+        searched = {"name": "memory_search", "arguments": {"query": "heron"}}
+        for params in (stored, searched):
+            reply = served.ask("POST", "/mcp", {**body, "params": params}, headers=MCP)
+            assert reply.json["result"]["isError"] is False, reply.content
+        assert (count_of(served, "remember"), count_of(served, "recall")) == (number, number)
+    served.ask("POST", "/api/memories", {"content": "over HTTP"})
+    served.ask("GET", "/api/memories/search?query=heron")
+    assert (count_of(served, "remember"), count_of(served, "recall")) == (3, 3)
+    # The CLI opens the store itself, beside the daemon.
+    environ = clean_environment(MERITORY_HOME=str(served.home))
+    for words in (["remember", "from a terminal"], ["recall", "heron"], ["recall", "terminal"]):
+        command = [sys.executable, "-m", "meritory", *words]
+        subprocess.run(command, env=environ, check=True, capture_output=True)
+    assert (count_of(served, "remember"), count_of(served, "recall")) == (4, 5)
+    assert (count_of(served, "remember"), count_of(served, "recall")) == (4, 5)
+    metrics = served.ask("GET", "/metrics").content.decode()
+    assert 'meritory_operation_seconds_count{operation="recall"} 5' in metrics
+    assert not [name for name in served.ask("GET", "/api/stats").json["figures"] if "took" in name]
 
 
 def test_a_lost_store_is_told(serve: Serve) -> None:

@@ -518,8 +518,10 @@ def _start_failure(home: Path, code: int) -> PortError:
         output = file.read(_ERROR_LIMIT_BYTES).decode("utf-8", "replace")
     parts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
     how = f"signal {-code} ended it" if code < 0 else f"it ended with exit code {code}"
-    # Of an error that is not ours the last line says most.
-    last = (output.strip().splitlines() or ["without an error message"])[-1]
+    # Of an error that is not ours the last line says most. A full disk takes no message at all.
+    is_full = not output and not os.statvfs(home).f_bavail
+    missing = "no space is left in the data folder" if is_full else "without an error message"
+    last = (output.strip().splitlines() or [missing])[-1]
     message = parts.get("error", f"{how}, {last}")
     return DaemonDown(f"the daemon did not start: {message}", hint=parts.get("hint"))
 

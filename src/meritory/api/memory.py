@@ -173,7 +173,9 @@ class Memory:
 
         if isinstance(items, str | Mapping):
             raise InputError("expected a list of memories", hint="for one, call remember")
-        return write.write(self.services, self.scope.user, [self._draft(item) for item in items])
+        with self.services.observer.timed("remember"):
+            drafts = [self._draft(item) for item in items]
+            return write.write(self.services, self.scope.user, drafts)
 
     def _draft(self, item: object) -> Draft | MeritoryError:
         """Return the draft of one item, or the error that rejects it."""
@@ -259,7 +261,8 @@ class Memory:
         from meritory.engine.memories import recall
 
         wanted = RECALL_LIMIT if limit is None else limit
-        hits = recall.recall(self.services, self.scope, query, wanted, explain=explain)
+        with self.services.observer.timed("recall"):
+            hits = recall.recall(self.services, self.scope, query, wanted, explain=explain)
         if self.services.counter is not None:
             self.services.counter.add(self.scope.user, [hit.memory.id for hit in hits])
         return hits

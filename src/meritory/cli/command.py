@@ -277,6 +277,7 @@ def opened(
     """Open the memory of the user; unless `quiet`, note problems with the embedder."""
     from meritory.api.memory import Memory
     from meritory.engine.observe.health import is_reembedding_due
+    from meritory.engine.observe.observer import keep_durations
 
     settings = current_settings()
     place = store_place(settings)
@@ -292,6 +293,7 @@ def opened(
         if not quiet and is_reembedding_due(memory.services.store, settings.embedder):
             note("the embedder was changed and vectors are missing; run `meritory reembed`")
         yield memory
+        keep_durations(memory.services, memory.scope.user)
         if not quiet and memory.services.embedding.failures:
             note(
                 "the embedder could not be reached, so the command ran without it; "

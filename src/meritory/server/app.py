@@ -251,11 +251,7 @@ class App:
             request.headers,
             route.is_agent,
         )
-        if route.operation is None:
-            reply = route.handler(call)
-        else:
-            with self._server.observer.timed(route.operation):
-                reply = route.handler(call)
+        reply = route.handler(call)
         if isinstance(reply, Response):
             return reply
         return Response(route.encode(reply), headers=SAFE_HEADERS, media_type=JSON)

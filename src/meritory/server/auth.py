@@ -375,7 +375,8 @@ class ScopedMemory:
         for index, draft in enumerate(drafts):
             if isinstance(draft, Draft) and not self._grant.fits(draft.agent, draft.project):
                 drafts[index] = _outside()
-        return write.write(self.services, self.scope.user, drafts)
+        with self.services.observer.timed("remember"):
+            return write.write(self.services, self.scope.user, drafts)
 
     def forget(
         self, memory_id: str, *, purge: bool = False, why: str = "", origin: str = "user"

@@ -9,6 +9,7 @@ import errno
 import gc
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ import uvicorn
 
 from meritory import __version__
 from meritory.api.embedded import settings_place
+from meritory.domain.errors import DiskFull, StorageError
 from meritory.domain.world import World, moment_text
 from meritory.ports.file_lock import held
 from meritory.server.app import TABLE, App
@@ -32,7 +34,14 @@ from meritory.server.logs import Log
 from meritory.server.spool import Spool
 from meritory.server.table import Route, ServerState
 from meritory.settings import Settings, prepare_home
-from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME, write_private
+from meritory.settings.home import (
+    DAEMON_NAME,
+    LOCK_NAME,
+    LOG_NAME,
+    RESERVE_NAME,
+    TOKEN_NAME,
+    write_private,
+)
 
 # Options by their number in the C library. One arena: Python runs one thread at a time, and each
 # arena would keep its own holes. Large arrays get their own pages: they are short-lived and would
@@ -65,11 +74,35 @@ class MallocTrimmer:
         return self._trim is not None and self._trim(0) == 1
 
 
+class DiskReserve:
+    """A file that keeps some space of the disk, so that a daemon can start on a full one.
+
+    A start needs space for the daemon's address and for the shared memory of SQLite.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / RESERVE_NAME
+
+    def release(self) -> None:
+        """Delete the file if the disk is full."""
+        if shutil.disk_usage(self._home).free < RESERVE_BYTES:
+            self._file.unlink(missing_ok=True)
+
+    def fill(self) -> None:
+        """Write the file if there is space for it."""
+        if not self._file.exists() and shutil.disk_usage(self._home).free >= RESERVE_BYTES:
+            with contextlib.suppress(StorageError):
+                write_private(self._file, "\0" * RESERVE_BYTES)
+
+
 GRACE_S = 5
 # How long a thread may run while another waits: the event loop must not wait for every worker.
 SWITCH_INTERVAL_S = 0.00025
 HANDLES_LOG_EVERY_S = 60.0
 TEND_EVERY_S = 15
+# SQLite needs 32 KiB, the daemon's files some blocks.
+RESERVE_BYTES = 128 * 1024
 
 
 def serve(
@@ -85,11 +118,15 @@ def serve(
     it.
     """
     notice = prepare_home(settings.home)
+    reserve = DiskReserve(settings.home)
+    reserve.release()
     since = moment_text(World().now())
     file = settings_place(settings).file
     heap = MallocTrimmer()
     heap.keep_together()
     with contextlib.ExitStack() as stack:
+        # Last, when the files of the store have given their space back.
+        stack.callback(reserve.fill)
         stack.enter_context(held(settings.home / LOCK_NAME, str(settings.home), since))
         if file is not None:
             # The file may be elsewhere, where the daemon of another data folder could serve it too.
@@ -124,6 +161,7 @@ def serve(
                 log.info("daemon", "daemon.new_token")
             # Last, so that a client that finds the file finds everything ready.
             stack.enter_context(_announced(settings.home, listeners, since))
+            reserve.fill()
             ready(listeners, server.end)
 
         tend = partial(_tend, Spool(engine, log), heap)
@@ -154,7 +192,14 @@ def _announced(home: Path, listeners: Listeners, since: str) -> Iterator[None]:
         "started_at": since,
         "notes": listeners.notes,
     }
-    write_private(file, json.dumps(announced) + "\n")
+    text = json.dumps(announced) + "\n"
+    try:
+        write_private(file, text)
+    except DiskFull:
+        # A killed daemon left its file, whose space can be used again.
+        if not file.exists():
+            raise
+        file.write_text(text, "utf-8")
     try:
         yield
     finally:

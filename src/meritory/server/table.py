@@ -33,6 +33,7 @@ from meritory.api.embedded import EmbeddedBackend, open_embedded
 from meritory.api.memory import Memory
 from meritory.domain.memory import NAME_LIMIT_CHARS, EveryScope
 from meritory.domain.world import moment_text, parse_moment
+from meritory.engine.observe.observer import adopt_durations
 from meritory.engine.observe.telemetry import note_start
 from meritory.engine.quality.maintenance import Schedule
 from meritory.engine.services import Services
@@ -214,6 +215,7 @@ class ServerState:
         self.settings = settings
         self.world = services.world
         self.observer = services.observer
+        adopt_durations(services, settings.user)
         self.tokens = Tokens(services)
         # Held by the one request that runs jobs, or waits for running ones.
         self.draining = threading.Lock()
@@ -360,8 +362,6 @@ class Route:
     summary: str = ""
     reply: Any = None
     encode: Callable[[object], bytes] = encode_reply
-    # The name under which the observer records the duration.
-    operation: str | None = None
     # Whether the handler only reads memory, so that it needs no worker thread.
     is_quick: bool = False
 

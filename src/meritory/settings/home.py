@@ -24,6 +24,8 @@ SPOOL_NAME = "spool"
 SOCKET_NAME = "meritory.sock"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 LOG_NAME = "daemon.log"
+# Space that a daemon needs to start when the disk is full.
+RESERVE_NAME = "daemon.reserve"
 # Hashes of the dashboard's logins.
 LOGINS_NAME = "logins.json"
 # Figures for the developers, kept once the user agreed.

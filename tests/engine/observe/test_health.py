@@ -8,7 +8,6 @@ import sqlite3
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -178,10 +177,20 @@ def test_missing_vectors_are_a_warning(patient: HealthFacts, places: Places) -> 
 def test_little_space_is_a_warning_and_none_a_failure(
     patient: HealthFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for free, status in ((1 << 40, "ok"), (100 << 20, "warn"), (1 << 20, "fail")):
-        usage = SimpleNamespace(free=free)
+    for total, free, status, detail in (
+        (1 << 40, 1 << 39, "ok", "512.0 GiB free"),
+        (1 << 40, 100 << 20, "warn", "nearly full, 100.0 MiB free"),
+        # A small disk that is empty by half is not nearly full, one with little space is.
+        (200 << 20, 100 << 20, "ok", "100.0 MiB free"),
+        (30 << 20, 29 << 20, "warn", "nearly full, 29.0 MiB free"),
+        (1 << 40, 2 << 20, "warn", "nearly full, 2.0 MiB free"),
+        (1 << 40, (1 << 20) - 1, "fail", "full, 1024.0 KiB free"),
+        (1 << 40, 0, "fail", "full, 0 bytes free"),
+    ):
+        usage = (total, total - free, free)
         monkeypatch.setattr(health.shutil, "disk_usage", lambda place, usage=usage: usage)
-        assert found(patient)["disk"].status == status
+        check = found(patient)["disk"]
+        assert (check.status, check.detail) == (status, detail)
 
 
 @pytest.mark.files_only("the write-ahead log is a file of SQLite")

@@ -22,7 +22,7 @@ from meritory.domain.errors import (
 )
 from meritory.domain.world import moment_text
 from meritory.engine.jobs.runner import Background
-from meritory.engine.observe.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
+from meritory.engine.observe.health import WAL_WARN_BYTES, disk_room
 from meritory.engine.predictor.status import predictor_status
 from meritory.engine.quality.figures import figures
 from meritory.engine.services import Services
@@ -109,25 +109,29 @@ def _storage(engine: EngineFacts) -> Domain:
         size_bytes = store.size_bytes()
     except MeritoryError as error:
         return Domain("storage", _STUCK, {"failing": failing}, (error.message,))
-    room = {}
+    room, disk = {}, "enough"
     if file is not None:
         # A database server has its own checks.
         log_bytes = 0
         with contextlib.suppress(OSError):
             log_bytes = os.path.getsize(f"{file}-wal")
-        room = {"log_bytes": log_bytes, "free_bytes": shutil.disk_usage(file.parent).free}
+        total_bytes, _, free_bytes = shutil.disk_usage(file.parent)
+        room = {"log_bytes": log_bytes, "free_bytes": free_bytes}
+        disk = disk_room(total_bytes, free_bytes)
     unreadable = store.damaged_count()
     details = {"size_bytes": size_bytes, **room, "unreadable": unreadable, "failing": failing}
     if unreadable:
         return Domain(
             "storage", _STUCK, details, ("rows are damaged: run `meritory doctor --deep`",)
         )
-    if room and room["free_bytes"] < DISK_FAIL_BYTES:
-        return Domain("storage", _STUCK, details, ("the disk is full",))
+    if disk == "full":
+        return Domain("storage", _STUCK, details, ("the disk is full: free some space",))
     if failing:
         return Domain("storage", _STUCK, details, (f"writing fails: {failing}",))
-    if room and (room["free_bytes"] < DISK_WARN_BYTES or room["log_bytes"] > WAL_WARN_BYTES):
-        return Domain("storage", _HALF, details, ("the disk fills up, or the log grows",))
+    if disk == "nearly full":
+        return Domain("storage", _HALF, details, ("the disk is nearly full: free some space",))
+    if room and room["log_bytes"] > WAL_WARN_BYTES:
+        return Domain("storage", _HALF, details, ("the write-ahead log grows",))
     return Domain("storage", _WELL, details)
 
 

@@ -27,8 +27,12 @@ from meritory.store.sqlite.engine import schema_of, side_files, sqlite_features
 Status = Literal["ok", "warn", "fail"]
 _ORDER: tuple[Status, ...] = ("ok", "warn", "fail")
 
+# A disk with less is full. One with little space is nearly full: less than `DISK_LOW_BYTES`, or
+# less than `DISK_WARN_BYTES` and `DISK_WARN_SHARE` of the whole.
+DISK_FULL_BYTES = 1024 * 1024
+DISK_LOW_BYTES = 32 * 1024 * 1024
 DISK_WARN_BYTES = 512 * 1024 * 1024
-DISK_FAIL_BYTES = 32 * 1024 * 1024
+DISK_WARN_SHARE = 0.1
 WAL_WARN_BYTES = 256 * 1024 * 1024
 BACKUP_WARN_AGE = timedelta(days=30)
 PYTHON_MIN = (3, 11)
@@ -145,14 +149,22 @@ def _home(home: Path) -> HealthCheck:
 def _disk(file: Path) -> HealthCheck:
     place = next((folder for folder in file.parents if folder.is_dir()), Path("/"))
     try:
-        free = shutil.disk_usage(place).free
+        total, _, free = shutil.disk_usage(place)
     except OSError as error:
         return HealthCheck("disk", "warn", f"{place}: {error.strerror}")
-    status: Status = "ok"
-    if free < DISK_WARN_BYTES:
-        status = "warn" if free >= DISK_FAIL_BYTES else "fail"
-    hint = "" if status == "ok" else "free some space"
-    return HealthCheck("disk", status, f"{_size(free)} free", hint)
+    room = disk_room(total, free)
+    if room == "enough":
+        return HealthCheck("disk", "ok", f"{_size(free)} free")
+    status: Status = "fail" if room == "full" else "warn"
+    return HealthCheck("disk", status, f"{room}, {_size(free)} free", "free some space")
+
+
+def disk_room(total_bytes: int, free_bytes: int) -> Literal["enough", "nearly full", "full"]:
+    """Return whether a disk has enough space; a small disk may have little and not be full."""
+    if free_bytes < DISK_FULL_BYTES:
+        return "full"
+    is_low = free_bytes < min(DISK_WARN_BYTES, DISK_WARN_SHARE * total_bytes)
+    return "nearly full" if is_low or free_bytes < DISK_LOW_BYTES else "enough"
 
 
 def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
@@ -197,7 +209,7 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
 def _new_store(file: Path, home: Path) -> HealthCheck:
     """Check that a store that does not exist yet can be created."""
     target = Path(os.path.realpath(file))
-    if target.parent.is_dir() or file.parent == home and not file.is_symlink():
+    if target.parent.is_dir() or (file.parent == home and not file.is_symlink()):
         hint = "the first memory creates it"
         return HealthCheck("store", "ok", f"{file} does not exist yet", hint)
     told = f"{file} cannot be opened: there is no folder {target.parent}"

@@ -12,7 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.errors import Busy, InputError, MeritoryError, NotFound, StorageError
 from meritory.domain.session import Event
 from meritory.domain.world import World
 
@@ -52,6 +52,10 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "session_record": (),
     "telemetry": (),
 }
+# Operations that other programs, such as the CLI, run on the store without the daemon.
+SHARED_OPERATIONS = ("remember", "recall")
+# Classes of durations, each 19% longer than the one before.
+_CLASSES_PER_DOUBLING = 4
 Listener = Callable[[str, str, Mapping[str, object]], None]
 LATENCY_RING_COUNT = 1_000
 ERROR_RING_COUNT = 500
@@ -109,6 +113,7 @@ class Observer:
         self._counters: Counter[str] = Counter()
         self._failure_counts: Counter[tuple[str, str]] = Counter()
         self._listeners: list[Listener] = []
+        self._adopted: Mapping[tuple[str, int], int] | None = None
 
     def took(self, operation: str, duration_ms: float) -> None:
         """Record the duration of an operation."""
@@ -128,6 +133,25 @@ class Observer:
             yield
         finally:
             self.took(operation, self._world.monotonic_ms() - start)
+
+    def duration_counts(self) -> Counter[tuple[str, int]]:
+        """Return how often shared operations took how long, by class of duration."""
+        with self._lock:
+            return Counter(
+                (name, round(_CLASSES_PER_DOUBLING * math.log2(1.0 + duration_ms)))
+                for name in SHARED_OPERATIONS
+                for duration_ms in self._rings[name].recent
+            )
+
+    def adopt(self, counts: Mapping[tuple[str, int], int]) -> None:
+        """Record the durations of other processes since the last call; the first records none."""
+        with self._lock:
+            before, self._adopted = self._adopted, counts
+        if before is None:
+            return
+        for (operation, number), count in counts.items():
+            for _ in range(min(LATENCY_RING_COUNT, count - before.get((operation, number), 0))):
+                self.took(operation, 2.0 ** (number / _CLASSES_PER_DOUBLING) - 1.0)
 
     def stages(self, operation: str, took_ms: Mapping[str, float]) -> None:
         """Record the duration of each part of an operation as `operation.part`."""
@@ -194,6 +218,23 @@ class Observer:
         """Return the number of failures by stage and error code."""
         with self._lock:
             return dict(self._failure_counts)
+
+
+def keep_durations(services: Services, user: str) -> None:
+    """Store the durations of this process, so that the daemon's figures count them."""
+    counts = services.observer.duration_counts()
+    if counts:
+        # A command that is done must not fail because of a figure.
+        with contextlib.suppress(StorageError, Busy):
+            services.store.write(
+                user, lambda transaction: transaction.count_durations(user, counts)
+            )
+
+
+def adopt_durations(services: Services, user: str) -> None:
+    """Let this process's figures count the durations that other processes stored."""
+    with contextlib.suppress(StorageError, Busy):
+        services.observer.adopt(services.store.durations(user))
 
 
 def known_stages() -> list[str]:

@@ -470,10 +470,10 @@ def graph(call: Call) -> Graph:
 _ALL, _ONE, _SEARCH = "/api/memories", "/api/memories/{id}", "/api/memories/search"
 # Fixed names come before `{id}`, which would match them.
 ROUTES = (
-    Route("POST", _ALL, remember, "write", "scope", body=Remember, operation="remember"),
+    Route("POST", _ALL, remember, "write", "scope", body=Remember),
     Route("GET", _ALL, list_memories, "read", "scope", query=ListQuery),
-    Route("POST", _SEARCH, search, "read", "scope", body=SearchQuery, operation="recall"),
-    Route("GET", _SEARCH, search, "read", "scope", query=SearchQuery, operation="recall"),
+    Route("POST", _SEARCH, search, "read", "scope", body=SearchQuery),
+    Route("GET", _SEARCH, search, "read", "scope", query=SearchQuery),
     Route("GET", "/api/memories/facets", facets, "read", "scope", query=Scoped),
     Route("GET", "/api/memories/texts", texts, "read", "user", query=TextsQuery),
     Route("GET", _ONE, show_memory, "read", "scope", query=Scoped),

@@ -16,7 +16,7 @@ from meritory.domain.errors import NotFound
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe import diagnostics, telemetry
 from meritory.engine.observe.diagnostics import DOMAINS, Domain
-from meritory.engine.observe.observer import Latency, Observer, StageFailure
+from meritory.engine.observe.observer import Latency, Observer, StageFailure, adopt_durations
 from meritory.engine.pipeline import FLOWS
 from meritory.engine.predictor.state import known_state, scorer_facts
 from meritory.engine.quality.maintenance import status
@@ -259,7 +259,13 @@ def stats(call: Call) -> Stats:
 
 def latency(call: Call) -> Results[LatencyOut]:
     """Show the duration of every operation."""
+    _count_others(call)
     return Results([LatencyOut.of(each) for each in call.server.observer.latencies()])
+
+
+def _count_others(call: Call) -> None:
+    """Let the figures include the commands that open the store themselves."""
+    adopt_durations(call.server.engine.services, call.server.settings.user)
 
 
 def errors(call: Call) -> Results[StageFailure]:
@@ -281,6 +287,7 @@ def activity(call: Call) -> ActivityOut:
 def prometheus(call: Call) -> TextReply:
     """Show all metrics for Prometheus."""
     memory = call.memory()
+    _count_others(call)
     totals = memory.services.store.totals(memory.scope.user)
     text = metrics_page(call.server.observer, call.server.uptime_s(), totals.get("live", 0))
     return TextReply(text, "text/plain; version=0.0.4; charset=utf-8")

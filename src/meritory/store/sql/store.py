@@ -8,10 +8,11 @@ Embedders and small values of a user are here: tokens, consent, counters, the pr
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from meritory.domain.access import AccessToken, Consent
 from meritory.domain.errors import Corrupt, InputError
@@ -44,6 +45,8 @@ from meritory.store.sql.sessions import SqlSessionReads, SqlSessionWrites
 _EMBEDDERS = RecordTable("embedders", EmbedderInfo)
 _TOKENS = RecordTable("access_tokens", AccessToken)
 _CONSENTS = RecordTable("consents", Consent, owner=("user",))
+# Counters of durations, which are figures of the machine and not of the user.
+_DURATION_PREFIX = "took."
 
 
 class SqlUserReads(SqlReader):
@@ -148,7 +151,23 @@ class SqlStore(
 
     def counters(self, user: str) -> dict[str, int]:
         """Return all named counters of a user."""
-        return dict(self._all(user, "SELECT name, value FROM counters WHERE user = ?", (user,)))
+        return {
+            name: value
+            for name, value in self._counts(user)
+            if not name.startswith(_DURATION_PREFIX)
+        }
+
+    def durations(self, user: str) -> dict[tuple[str, int], int]:
+        """Return how often operations outside the daemon took how long, by class of duration."""
+        found = {}
+        for name, value in self._counts(user):
+            operation, _, number = name.removeprefix(_DURATION_PREFIX).rpartition(".")
+            if name.startswith(_DURATION_PREFIX) and number.isdecimal():
+                found[operation, int(number)] = value
+        return found
+
+    def _counts(self, user: str) -> list[Any]:
+        return self._all(user, "SELECT name, value FROM counters WHERE user = ?", (user,))
 
     def import_progress(self, user: str, digest: str) -> int:
         """Return how many lines of the file with this digest were imported."""
@@ -275,6 +294,11 @@ class SqlTransaction(
                 ON CONFLICT (user, name) DO UPDATE SET value = counters.value + excluded.value""",
             (user, name, amount),
         )
+
+    def count_durations(self, user: str, counts: Mapping[tuple[str, int], int]) -> None:
+        """Add to the counts of operations by class of duration."""
+        for (operation, number), amount in counts.items():
+            self.count(user, f"{_DURATION_PREFIX}{operation}.{number}", amount)
 
     def set_import_progress(self, user: str, digest: str, line_count: int, at: datetime) -> None:
         """Record how many lines of a file were imported."""
