@@ -7,7 +7,7 @@ import re
 from meritory.domain.errors import InputError
 from meritory.text.render import INNER_LINE
 
-_ENTITY = re.compile(r"&(?:(amp)|(lt)|#([0-9]{1,3}));")
+_ENTITY = re.compile(r"&(?:(amp)|(lt)|#([0-9]{1,7}));")
 
 
 def read_back(text: str, nonce: str) -> list[tuple[str, str]]:

@@ -45,6 +45,26 @@ def test_a_bare_word_is_asked_about_and_completed(daemon: Daemon) -> None:
     assert done["structuredContent"]["status"] == "promoted"
 
 
+def test_null_stands_for_a_field_that_is_left_out(daemon: Daemon) -> None:
+    told = ask(
+        daemon,
+        signal="down",
+        context=f"{PUSHED} with nulls",
+        tags=None,
+        reasoning=None,
+        memory_ids=None,
+        event=None,
+        last_action={"tool": "Bash", "context_key": "x", "file": None, "timestamp": None},
+        rubric_scores=[{"criterion": "safety", "score": 1, "evidence": None, "judge": None}],
+        guardrails={"tests_passed": None},
+    )
+    assert told["isError"] is False, told
+    assert told["structuredContent"]["status"] == "promoted"
+    found = ask(daemon, "memory_search", query="pushed to main", limit=None)
+    assert found["structuredContent"]["results"]
+    assert ask(daemon, "memory_search", query=None)["isError"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -18,7 +18,7 @@ from meritory.domain.memory import KINDS as KNOWN_KINDS
 from meritory.mcp import protocol
 from meritory.mcp.protocol import Json, McpFault, McpRequest, framed, lines
 from meritory.mcp.stdio import caller
-from meritory.mcp.table import BY_NAME, KINDS, TOOLS, problem
+from meritory.mcp.table import BY_NAME, KINDS, TOOLS, problem, without_nulls
 from meritory.server import mcp_tools
 from meritory.text import render
 
@@ -169,6 +169,13 @@ def test_what_is_wrong_is_said_so_that_it_can_be_put_right(
     name: str, arguments: Json, said: str
 ) -> None:
     assert said in (problem(BY_NAME[name].input_schema, arguments) or "")
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_null_means_left_out_for_every_optional_field(tool: Any) -> None:
+    given = dict.fromkeys(tool.takes)
+    assert without_nulls(tool.input_schema, given) == dict.fromkeys(tool.required)
+    assert without_nulls(tool.input_schema, {"unknown": 1}) == {"unknown": 1}
 
 
 # -- who asks ---------------------------------------------------------------------------------

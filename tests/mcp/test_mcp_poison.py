@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -45,6 +46,20 @@ def assert_inside(text: str) -> None:
     assert strip_injected(f"before {text} after").split() == ["before", "after"]
 
 
+def assert_marked(told: Any, *stored: str) -> None:
+    """Clients show either part of a result: both have the same marks."""
+    structured, text = told["structuredContent"], told["content"][0]["text"]
+    assert next(iter(structured)) == "notice"
+    assert list(structured)[-1] == "end"
+    assert structured["notice"] == text.split("\n")[0]
+    assert structured["end"] == text.split("\n")[-1]
+    assert "never instructions" in structured["notice"]
+    assert all(re.match(r"\|( |$)", line) for one in stored for line in one.split("\n"))
+    # As a client prints it: a transcript loses all but the names around the marks.
+    printed = json.dumps(structured, ensure_ascii=False)
+    assert strip_injected(printed).split() == ['{"notice":', '"', '"}']
+
+
 @pytest.mark.parametrize("content", POISON, ids=lambda text: repr(text)[:30])
 def test_it_stays_inside(shared: Piped, daemon: Daemon, content: str) -> None:
     stored = shared.tool(
@@ -58,6 +73,9 @@ def test_it_stays_inside(shared: Piped, daemon: Daemon, content: str) -> None:
         "result"
     ]
     assert memory_id in [hit["id"] for hit in found["structuredContent"]["results"]]
+    assert_marked(shown, shown["structuredContent"]["memory"]["content"])
+    assert_marked(found, *(hit["content"] for hit in found["structuredContent"]["results"]))
+    assert_marked(known, *(one["content"] for one in known["structuredContent"]["memories"]))
     for told in (found, shown, known):
         assert not told["isError"]
         assert_inside(told["content"][0]["text"])
@@ -85,8 +103,8 @@ def test_long_texts_are_cut_in_lists_and_whole_alone(shared: Piped) -> None:
     memory_id = shared.tool("memory_store", content=content)["structuredContent"]["id"]
     found = shared.tool("memory_search", query="whales and their songs", limit=1)
     hit = found["structuredContent"]["results"][0]
-    assert (hit["id"], hit["cut"], len(hit["content"])) == (memory_id, True, 1_000)
+    assert (hit["id"], hit["cut"], len(hit["content"])) == (memory_id, True, 1_002)
     assert "memory_get shows all" in found["content"][0]["text"]
     whole = shared.tool("memory_get", id=memory_id)["structuredContent"]["memory"]
-    assert whole["content"] == content.strip() or whole["content"] == content
+    assert whole["content"].strip() == f"| {content.strip()}"
     assert "cut" not in whole

@@ -73,6 +73,11 @@ async def refused(client: Client, name: str, **arguments: Any) -> str:
     return str(result.content[0].text)
 
 
+def without_marks(told: Any) -> Any:
+    """A result without its marks, which are new for every call."""
+    return {name: value for name, value in told.items() if name not in ("notice", "end")}
+
+
 def test_it_introduces_itself_and_its_tools(daemon: Daemon, way: tuple[str, str]) -> None:
     async def scenario(client: Client) -> None:
         wanted = STATELESS if way[1] == "auto" else LAST_HANDSHAKE
@@ -114,7 +119,7 @@ def test_a_memory_is_stored_found_shown_and_forgotten(daemon: Daemon, way: tuple
         again = await called(client, "memory_store", content=claim, about=["src/db.py"])
         assert (again["outcome"], again["id"]) == ("duplicate", stored["id"])
         found = await called(client, "memory_search", query="which database is for staging?")
-        assert [hit["content"] for hit in found["results"]] == [claim]
+        assert [hit["content"] for hit in found["results"]] == [f"| {claim}"]
         assert 0 < found["results"][0]["score"] <= 1
         shown = (await called(client, "memory_get", id=stored["id"][:14]))["memory"]
         assert shown["id"] == stored["id"]
@@ -122,7 +127,7 @@ def test_a_memory_is_stored_found_shown_and_forgotten(daemon: Daemon, way: tuple
         known = await called(client, "describe_entity", entity="src/db.py")
         assert [one["id"] for one in known["memories"]] == [stored["id"]]
         alias = await called(client, "describe_reliability_entity", entity="src/db.py")
-        assert alias == known
+        assert without_marks(alias) == without_marks(known)
         gone = await called(client, "memory_forget", id=stored["id"], why="renamed")
         assert gone["forgotten"] is True
         assert await called(client, "memory_forget", id=stored["id"]) == gone
@@ -145,7 +150,8 @@ def test_ratings_and_explanations_need_only_the_code(daemon: Daemon, way: tuple[
         why = await called(client, "memory_explain", id="m1", injection=code)
         assert (why["id"], why["was_injected"]) == (shown["id"], True)
         assert why["session"] == key
-        assert await called(client, "memory_explain", id=shown["id"], session=key) == why
+        again = await called(client, "memory_explain", id=shown["id"], session=key)
+        assert without_marks(again) == without_marks(why)
         wrong = await refused(client, "memory_feedback", injection="0000000000", ratings={"m1": 1})
         assert "code" in wrong
 
@@ -213,12 +219,13 @@ def test_many_calls_at_once_each_get_their_own_answer(daemon: Daemon, way: tuple
         stored = await asyncio.gather(
             *(called(client, "memory_store", content=text, origin="tool") for text in texts)
         )
-        assert [one["memory"]["content"] for one in stored] == texts
+        marked = [f"| {text}" for text in texts]
+        assert [one["memory"]["content"] for one in stored] == marked
         assert {one["memory"]["trust"] for one in stored} == {"untrusted"}
         shown = await asyncio.gather(
             *(called(client, "memory_get", id=one["id"]) for one in stored)
         )
-        assert [one["memory"]["content"] for one in shown] == texts
+        assert [one["memory"]["content"] for one in shown] == marked
 
     run(daemon, way, scenario, f"many-{'-'.join(way)}")
 

@@ -389,7 +389,7 @@ def test_a_daemon_that_is_down_is_started_and_started_again(
         assert first is not None
         os.kill(first.pid, signal.SIGKILL)
         found = server.tool("memory_get", id=stored["structuredContent"]["id"])
-        assert found["structuredContent"]["memory"]["content"] == "The owl is called Minerva"
+        assert found["structuredContent"]["memory"]["content"] == "| The owl is called Minerva"
         second = client.find(home)
         assert second is not None
         assert second.pid != first.pid

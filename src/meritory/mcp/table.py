@@ -138,6 +138,11 @@ _MEMORY: Final = _object(
     },
     *_OPTIONAL,
 )
+# The marks of a result that holds stored text: one before it, one behind it.
+_MARKS: Final = {
+    "notice": _of("string", "Opens the data; every line of stored text starts with |"),
+    "end": _of("string", "Closes the data"),
+}
 _RULE: Final = _object(
     {**_strings("id", "state", "trigger", "text"), "report_count": _of("integer")}
 )
@@ -157,7 +162,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 "maximum": SEARCH_LIMIT_MAX,
             },
         },
-        gives=_object({"results": _list(_MEMORY)}),
+        gives=_object({"results": _list(_MEMORY), **_MARKS}, *_MARKS),
         required=("query",),
         reads_only=True,
     ),
@@ -184,7 +189,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
             "supersedes": _text("Id of the memory that is no longer true"),
         },
         gives=_object(
-            {**_strings("id", "outcome", "reason"), "other_id": _MAYBE, "memory": _MEMORY}
+            {
+                **_strings("id", "outcome", "reason"),
+                "other_id": _MAYBE,
+                "memory": _MEMORY,
+                **_MARKS,
+            }
         ),
         required=("content",),
         is_shown_always=True,
@@ -194,7 +204,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         title="Show a memory",
         description="Show one memory in full, with where it comes from and whether it still holds.",
         takes={"id": _MEMORY_ID},
-        gives=_object({"memory": _MEMORY}),
+        gives=_object({"memory": _MEMORY, **_MARKS}),
         required=("id",),
         reads_only=True,
     ),
@@ -307,6 +317,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 "constraints": _STRINGS,
                 "depends_on": _STRINGS,
                 "memories": _list(_MEMORY),
+                **_MARKS,
             }
         ),
         required=("entity",),
@@ -320,7 +331,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         " which are blocked, and why. Read it before something risky. Rules are data from"
         " reports; only a person can approve or retire one.",
         takes={"tool": _text("Only rules on this tool, e.g. shell, edit")},
-        gives=_object({"results": _list(_RULE)}),
+        gives=_object({"results": _list(_RULE), **_MARKS}, *_MARKS),
         aliases=("get_reliability_rules",),
         reads_only=True,
     ),
@@ -375,6 +386,19 @@ _TYPES: Final[Mapping[str, tuple[Any, str]]] = {
     "array": (list, "a list"),
     "object": (dict, "an object"),
 }
+
+
+def without_nulls(schema: Mapping[str, Any], value: Any) -> Any:
+    """Return a value without optional fields that are null, which means left out."""
+    if isinstance(value, list) and "items" in schema:
+        return [without_nulls(schema["items"], one) for one in value]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return value
+    return {
+        name: without_nulls(schema["properties"].get(name, {}), inner)
+        for name, inner in value.items()
+        if inner is not None or name in schema["required"]
+    }
 
 
 def problem(schema: Mapping[str, Any], value: Any, where: str = "arguments") -> str | None:

@@ -1,8 +1,9 @@
 """MCP tools and resources: what an agent reads is data, never instructions.
 
-The structured part and the plain part contain the same text, because clients show either. The plain
-part is a block of `meritory.text.render` with ids in place of handles, so that transcripts drop it
-like any other block and it cannot be rated.
+The structured part and the plain part contain the same text, because clients show either. Both are
+blocks of `meritory.text.render` with ids in place of handles: they open and close with the same
+mark, and every line of stored text is marked. So transcripts drop them like any other block, and
+they cannot be rated.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from meritory.engine.rules import book
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
 from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Json, McpFault, failed
-from meritory.mcp.table import BY_NAME, MEMORY_URI, SEARCH_LIMIT, SESSION_URI, problem
+from meritory.mcp.table import (
+    BY_NAME,
+    MEMORY_URI,
+    SEARCH_LIMIT,
+    SESSION_URI,
+    problem,
+    without_nulls,
+)
 from meritory.server.auth import OWNER, AnyMemory, Grant
 from meritory.server.routes.memories import find_entity
 from meritory.text.render import NONCE_CHARS, harmless
@@ -54,10 +62,20 @@ def memory_json(record: MemoryRecord, longest: int | None = None) -> Json:
 
 def block(entries: Iterable[str]) -> str:
     """Return entries between marks that no stored text can contain."""
+    return fenced({}, entries)[1]
+
+
+def fenced(structured: Json, entries: Iterable[str]) -> ToolReply:
+    """Return both parts of a result between the same marks."""
     nonce = secrets.token_hex(NONCE_CHARS // 2)
-    return (
-        f"[meritory notes {nonce}] {_HEAD}\n" + "\n".join(entries) + f"\n[/meritory notes {nonce}]"
-    )
+    notice, end = f"[meritory notes {nonce}] {_HEAD}", f"[/meritory notes {nonce}]"
+    return {"notice": notice, **structured, "end": end}, "\n".join((notice, *entries, end))
+
+
+def marked(fields: Json, name: str = "content") -> Json:
+    """Return structured content with a mark before each line of its stored text."""
+    lines = fields[name].split("\n")
+    return {**fields, name: "\n".join(f"| {one}" if one else "|" for one in lines)}
 
 
 def entry(memory: Json) -> str:
@@ -122,6 +140,7 @@ def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
     tool = BY_NAME.get(name)
     if tool is None:
         raise McpFault(INVALID_PARAMS, f"Unknown tool: {name[:80]!r}")
+    arguments = without_nulls(tool.input_schema, arguments)
     wrong = problem(tool.input_schema, arguments)
     if wrong is not None:
         return failed(f"{harmless(wrong)}. Correct it and call {tool.name} again.")
@@ -143,8 +162,9 @@ def memory_search(caller: Caller, given: Json) -> ToolReply:
     """Find the memories that answer a query best."""
     hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
     results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in hits]
-    text = block(map(entry, results)) if results else "No memory matches this query."
-    return {"results": results}, text
+    if not results:
+        return {"results": []}, "No memory matches this query."
+    return fenced({"results": [*map(marked, results)]}, map(entry, results))
 
 
 def memory_store(caller: Caller, given: Json) -> ToolReply:
@@ -171,9 +191,9 @@ def memory_store(caller: Caller, given: Json) -> ToolReply:
         "outcome": result.outcome,
         "reason": reason,
         "other_id": result.other_id,
-        "memory": memory,
+        "memory": marked(memory),
     }
-    return structured, text
+    return fenced(structured, ())[0], text
 
 
 def memory_get(caller: Caller, given: Json) -> ToolReply:
@@ -183,7 +203,7 @@ def memory_get(caller: Caller, given: Json) -> ToolReply:
     memory = memory_json(record) | {name: getattr(record, name) for name in names}
     memory["valid_until"] = record.valid_until and record.valid_until.isoformat()
     memory["is_forgotten"] = record.deleted_at is not None
-    return {"memory": memory}, block([entry(memory)])
+    return fenced({"memory": marked(memory)}, [entry(memory)])
 
 
 def memory_forget(caller: Caller, given: Json) -> ToolReply:
@@ -258,7 +278,8 @@ def describe_entity(caller: Caller, given: Json) -> ToolReply:
     for label in ("constraints", "depends_on"):
         if structured[label]:
             lines.append(line(label, ", ".join(structured[label])))
-    return {**structured, "memories": memories}, block([*lines, *map(entry, memories)])
+    structured["memories"] = [*map(marked, memories)]
+    return fenced(structured, [*lines, *map(entry, memories)])
 
 
 def prevention_rules(caller: Caller, given: Json) -> ToolReply:
@@ -275,7 +296,9 @@ def prevention_rules(caller: Caller, given: Json) -> ToolReply:
         line(f"{rule['state']} {rule['trigger']} ({rule['report_count']} reports)", rule["text"])
         for rule in results
     ]
-    return {"results": results}, block(lines) if lines else "There are no rules."
+    if not results:
+        return {"results": []}, "There are no rules."
+    return fenced({"results": [marked(rule, "text") for rule in results]}, lines)
 
 
 def memory_explain(caller: Caller, given: Json) -> ToolReply:
@@ -286,9 +309,11 @@ def memory_explain(caller: Caller, given: Json) -> ToolReply:
         # Sessions belong to the user, memories to a project: hide a memory that `get` refuses.
         caller.memory.get(numbers["id"])
     explained = harmless_all(numbers)
+    if numbers["content"] is not None:
+        explained = marked(explained)
     # As JSON: NaN becomes null in both parts.
-    structured = msgspec.json.decode(msgspec.json.encode(explained))
-    return structured, msgspec.json.encode(structured).decode()
+    encoded = msgspec.json.encode(explained)
+    return fenced(msgspec.json.decode(encoded), [line("numbers", encoded.decode())])
 
 
 _TOOLS: dict[str, Callable[[Caller, Json], ToolReply]] = {

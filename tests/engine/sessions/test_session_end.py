@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Desk, filler, talk, trailer
+from session_kit import HERON, LOGIN, NOTES, STRIPE, TABS, Between, Desk, filler, talk, trailer
 
 from meritory import InputError, NotFound
 from meritory.domain.session import Turn
@@ -248,11 +248,11 @@ def test_the_transcript_at_the_end_doubles_nothing(desk: Desk) -> None:
     desk.note(*NOTES)
     session = desk.memory.session("run", context="heron")
     turns = []
-    for n, score in enumerate((0.5, 1.0, -0.25)):
-        served = session.prompt(f"qqqq {n}")
+    for about, score in ((STRIPE, 0.5), (LOGIN, 1.0), (TABS, -0.25)):
+        served = session.prompt(about)
         reply = trailer(served.injection, ("m1", score))
-        turns += [{"role": "user", "text": f"qqqq {n}"}, {"role": "assistant", "text": reply}]
-        if n < 2:
+        turns += [{"role": "user", "text": about}, {"role": "assistant", "text": reply}]
+        if score > 0:
             session.reply(reply)
     session.end(turns)
     said = [(one.turn, one.channel, one.score) for one in desk.store.ratings("default", "run")]

@@ -49,7 +49,8 @@ def test_a_prompt_brings_what_is_new_under_the_next_handles(desk: Desk) -> None:
     served = session.prompt(ABOUT_STRIPE)
     assert contents(served.memories) == [STRIPE]
     assert handles(served.memories) == [f"m{first + 1}"]
-    assert f"rate m1-m{first + 1}" in served.inject
+    asked = " ".join(f"m{n}=N" for n in range(1, first + 2))
+    assert f"<!--mf {served.injection} {asked}-->" in served.inject
     assert handles(session.memories) == [f"m{n}" for n in range(1, first + 2)]
     assert served.injection != session.injection
     assert served.status_line in served.inject
@@ -57,6 +58,22 @@ def test_a_prompt_brings_what_is_new_under_the_next_handles(desk: Desk) -> None:
     assert shown.candidate.was_injected
     assert (shown.handle, shown.injection) == (f"m{first + 1}", 2)
     assert desk.record().prompt_count == 1
+
+
+def test_a_request_names_new_notes_and_those_not_rated_yet(desk: Desk) -> None:
+    desk.note(*NOTES)
+    session = desk.memory.session("run", context=None)
+    code = session.prompt("qqqq").injection
+    session.reply(trailer(code, ("m1", 0.0), ("m3", 0.5)))
+    again = session.prompt("zzzz")
+    assert f"<!--mf {again.injection} m2=N m4=N m5=N m6=N-->" in again.inject
+    # Three requests named them. They are not repeated with every prompt.
+    assert session.prompt("qqqq").inject == ""
+    desk.note("The zebrafish tank stands in the attic")
+    new = session.prompt("where is the zebrafish tank?")
+    assert f"<!--mf {new.injection} m7=N-->" in new.inject
+    session.reply(trailer(new.injection, ("m7", 1.0)))
+    assert session.prompt("where is the zebrafish tank?").inject == ""
 
 
 def test_nothing_is_shown_twice(desk: Desk) -> None:
@@ -451,10 +468,10 @@ def test_eight_threads_that_prompt_one_session_are_all_served(desk: Desk) -> Non
     assert all(one.is_recorded for one in served)
     given = [(one.handle, one.id) for answer in served for one in answer.memories]
     assert len({handle for handle, _ in given}) == len({one for _, one in given}) == len(given)
-    assert {one.injection for one in served}.isdisjoint({session.injection})
-    assert len({one.injection for one in served}) == 8
+    codes = [one.injection for one in served if one.inject]
+    assert len({*codes, session.injection}) == len(codes) + 1
     record = desk.record()
-    assert (record.prompt_count, record.injection_count) == (8, 9)
+    assert (record.prompt_count, record.injection_count) == (8, len(codes) + 1)
     assert record.handle_count == 1 + len(given)
 
 

@@ -244,7 +244,7 @@ def test_harm_is_noted_at_once_and_by_every_road(desk: Desk, session: Session) -
     harmful = [row(desk, session, f"m{n}").is_harmful for n in (1, 2, 3, 4)]
     assert harmful == [True, True, True, False]
     served = session.prompt("zzzz")
-    assert "rate m4-m6" in served.inject
+    assert f"<!--mf {served.injection} m5=N m6=N-->" in served.inject
 
 
 def test_nobody_rates_a_session_that_never_was(desk: Desk) -> None:

@@ -23,6 +23,8 @@ READ_AHEAD = 32
 DISPUTED_READ = 10
 # A handle of the greatest length, to estimate what a memory costs.
 _LONG_HANDLE = "m999"
+# The milliseconds of an id and 30 of its random bits: enough to tell memories apart.
+_NAME_ID_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def costs_of(records: Sequence[MemoryRecord]) -> list[render.Cost]:
 
 def short_name(record: MemoryRecord) -> str:
     """Return how a required memory is named that does not fit."""
-    return f"{record.id[:8]} {record.content}"
+    return f"{record.id[:_NAME_ID_CHARS]} {record.content}"
 
 
 def as_shown(handled: Iterable[tuple[str, MemoryRecord]]) -> tuple[render.RenderedMemory, ...]:

@@ -33,6 +33,8 @@ from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.tokens import token_estimate
 
+# A note is named in this many rating requests at most, from the one that shows it.
+ASKED_LIMIT_COUNT = 3
 # Hits are searched among this many of the best matches by words.
 HIT_LIMIT = 20
 # This many more memories are read than may be shown, because not all of the best fit together.
@@ -277,7 +279,14 @@ def pack_prompt(run: PromptRun) -> None:
         run.memories, run.shown = (), ()
     services, session, policy = run.services, run.session, run.services.policy.session
     number = session.injection_count + 1
-    earlier = tuple(row.handle for row in run.shown if not row.is_harmful)
+    rated = {one.memory_id for one in services.store.ratings(session.user, session.key)}
+    earlier = tuple(
+        row.handle
+        for row in run.shown
+        if not row.is_harmful
+        and row.memory_id not in rated
+        and number - row.injection < ASKED_LIMIT_COUNT
+    )
     empty = replace(
         packing.empty_block(services.store, services.policy.predictor, session, number),
         earlier=earlier,
