@@ -55,6 +55,8 @@ from meritory.server.table import (
     SessionKey,
     UserQuery,
 )
+from meritory.text.embedded import is_inserted
+from meritory.text.extract.attribution import typed_words
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
 from meritory.text.transcript import read_turns
 
@@ -428,6 +430,10 @@ def user_prompt_submit(call: Call) -> Injected:
     if is_duplicate(call, engine.scope, body.prompt) or (body.silent and known is None):
         # A session must not start with memories that the agent never sees.
         return Injected.nothing()
+    prompt = without_context(body.prompt)
+    if is_inserted(prompt):
+        # A client reports, for example, that a background agent has finished.
+        return Injected.nothing()
     opening = Injected.nothing()
     if body.relayed and known is not None and known.state != "open":
         # The session continues, but its harness did not send a start.
@@ -435,13 +441,14 @@ def user_prompt_submit(call: Call) -> Injected:
     request = PromptRequest(
         body.session_key,
         engine.scope,
-        without_context(body.prompt),
+        prompt,
         body.harness,
         body.cwd,
         body.memory_feedback,
         _latest_turns(call, body.transcript, body.transcript_path),
         call.request_id,
         body.silent,
+        typed_words(prompt) if body.relayed else None,
     )
     injected = _injected(pipeline.prompt(engine.services, request))
     if not opening.inject:
