@@ -19,17 +19,11 @@ from typing import Any, BinaryIO, Final
 
 from meritory.connect.desired import Message, harness_modules
 from meritory.domain.errors import InputError
+from meritory.text import embedded
 from meritory.text.normalize import strip_byte_order_mark
 
 # A message has at least one of these.
 MESSAGE_KEYS: Final = ("role", "content", "text", "arguments", "output")
-# Texts that clients send in the user's name.
-INSERTED: Final = (
-    "<environment_context>",
-    "<user_instructions>",
-    "# AGENTS.md instructions",
-    "<turn_aborted>",
-)
 
 
 def is_inserted(message: Message) -> bool:
@@ -37,7 +31,7 @@ def is_inserted(message: Message) -> bool:
     content = message.get("content")
     first = content[0] if isinstance(content, list) and content else content
     text = first.get("text") if isinstance(first, dict) else first
-    return isinstance(text, str) and text.lstrip().startswith(INSERTED)
+    return isinstance(text, str) and embedded.is_inserted(text)
 
 
 def tool_calls(calls: object) -> list[Message]:
@@ -95,9 +89,7 @@ def _typed(content: Any) -> Any:
         ]
     if not isinstance(content, str):
         return content
-    _, opened, rest = content.partition("<user_query>")
-    inside, closed, _ = rest.partition("</user_query>")
-    return without_context(inside.strip() if opened and closed else content)
+    return without_context(embedded.user_query(content))
 
 
 def no_own_format(entry: Message) -> None:

@@ -27,6 +27,7 @@ from meritory.engine.services import Services
 from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
 from meritory.store.contract.store import Transaction
 from meritory.text.extract import rules
+from meritory.text.extract.attribution import users_words
 from meritory.text.extract.rules import Declined, Extraction, FoundClaim
 from meritory.text.normalize import canonical, content_hash
 from meritory.text.secrets import redact
@@ -86,7 +87,8 @@ def extract_by_rules(services: Services, job: Job) -> Effect:
     if services.extractor is None or not turns:
         return no_effect
     extractor = RulesExtractor()
-    return _store_candidates(services, job, extractor.name, extractor.extract(turns))
+    own = users_words(turns, services.store.typed(job.user, job.key))
+    return _store_candidates(services, job, extractor.name, extractor.extract(own))
 
 
 def extract_by_model(services: Services, job: Job) -> Effect:
@@ -101,7 +103,25 @@ def extract_by_model(services: Services, job: Job) -> Effect:
     query = "\n".join(turn.text for turn in turns if turn.role == "user")[-_QUERY_LIMIT_CHARS:]
     if query.strip():
         known = [hit.memory for hit in recall(services, session.scope, query, KNOWN_LIMIT)]
-    return _store_candidates(services, job, model.name, model.extract(turns, known))
+    extraction = model.extract(turns, known)
+    typed = services.store.typed(job.user, job.key)
+    if typed is not None:
+        extraction = attributed(extraction, users_words(turns, typed))
+    return _store_candidates(services, job, model.name, extraction)
+
+
+def attributed(extraction: Extraction, own: Sequence[Turn]) -> Extraction:
+    """Return claims of a model; only those that quote words the user typed are the user's."""
+    said = [" ".join(turn.text.split()) for turn in own]
+
+    def checked(claim: FoundClaim) -> FoundClaim:
+        if claim.provenance != "user_stated" or " ".join(claim.quote.split()) in said[claim.turn]:
+            return claim
+        confidence = min(claim.confidence, rules.CONFIRMED)
+        return replace(claim, provenance="assistant_derived", origin="tool", confidence=confidence)
+
+    refused = tuple(replace(item, found=checked(item.found)) for item in extraction.refused)
+    return Extraction(tuple(map(checked, extraction.candidates)), refused)
 
 
 def summarise(services: Services, job: Job) -> Effect:

@@ -29,6 +29,7 @@ from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Transaction
 from meritory.text import render
 from meritory.text.entities import keys_in_play
+from meritory.text.extract.attribution import TYPED_LIMIT_CHARS
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.tokens import token_estimate
@@ -61,6 +62,8 @@ class PromptRequest:
     awaits_receipt: bool = False
     # Memories that the agent gets in the same reply, or has got though that was not recorded.
     barred: frozenset[str] = frozenset()
+    # The user's own words in the prompt, from a hook of a harness.
+    typed: str | None = None
 
     def as_start(self) -> StartRequest:
         """Return the start of a session that begins with this prompt."""
@@ -401,6 +404,8 @@ def record_prompt(run: PromptRun) -> None:
         added = [one for one in run.candidates if one.memory_id in shown | run.required]
         transaction.add_candidates(user, key, added)
         transaction.add_hits(user, key, run.hits)
+        if request.typed is not None:
+            transaction.add_typed(user, key, request.typed, TYPED_LIMIT_CHARS)
         if injection is not None:
             transaction.put_injection(user, key, injection)
         transaction.log_events(user, events)

@@ -46,6 +46,8 @@ from meritory.server.table import (
     SessionKey,
     UserQuery,
 )
+from meritory.text.embedded import is_inserted
+from meritory.text.extract.attribution import typed_words
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
 
 # Before a compaction only late ratings matter.
@@ -399,6 +401,10 @@ def user_prompt_submit(call: Call) -> Injected:
     if is_duplicate(call, engine.scope, body.prompt) or (body.silent and known is None):
         # A session must not start with memories that the agent never sees.
         return Injected.nothing()
+    prompt = without_context(body.prompt)
+    if is_inserted(prompt):
+        # A client reports, for example, that a background agent has finished.
+        return Injected.nothing()
     opening = Injected.nothing()
     unrecorded = call.server.deliveries.unrecorded(engine.scope.user, body.session_key)
     if body.relayed and known is not None and _lacks_start(call, engine, known, unrecorded):
@@ -406,7 +412,7 @@ def user_prompt_submit(call: Call) -> Injected:
     request = PromptRequest(
         body.session_key,
         engine.scope,
-        without_context(body.prompt),
+        prompt,
         body.harness,
         body.cwd,
         body.memory_feedback,
@@ -415,6 +421,7 @@ def user_prompt_submit(call: Call) -> Injected:
         body.silent,
         body.receipts,
         unrecorded.union(one.id for one in opening.memories),
+        typed_words(prompt) if body.relayed else None,
     )
     injected = _injected(call, engine, pipeline.prompt(engine.services, request))
     if not opening.inject:

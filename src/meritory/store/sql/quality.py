@@ -87,7 +87,9 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
         "sessions",
         "session",
         # A transcript stays while a job has yet to read it.
-        """(transcript IS NOT NULL OR digest IS NOT NULL) AND ended_at < :before
+        # Prompts are stored as they come, also in a session that never ends.
+        """(transcript IS NOT NULL OR digest IS NOT NULL OR typed IS NOT NULL)
+            AND coalesce(ended_at, started_at) < :before
             AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'parked')
                 AND j.user = sessions.user AND j.key = sessions.key)
             ORDER BY ended_at, session""",
@@ -269,7 +271,8 @@ class SqlQualityWrites(SqlQualityReads):
         )
         # A session stays; only its transcript goes.
         statement = (
-            f"UPDATE sessions SET transcript = NULL, digest = NULL WHERE {chosen}"  # noqa: S608
+            f"UPDATE sessions SET transcript = NULL, digest = NULL, typed = NULL"  # noqa: S608
+            f" WHERE {chosen}"
             if what == "transcripts"
             else f"DELETE FROM {table} WHERE {chosen}"  # noqa: S608
         )

@@ -259,6 +259,13 @@ class SqlSessionWrites(SqlOneSession):
         """Store the transcript of a session."""
         self._set(user, key, "transcript", encode_transcript(turns))
 
+    def add_typed(self, user: str, key: str, words: str, limit_chars: int) -> None:
+        """Add lines that the user typed; keep the latest within the limit."""
+        known = self._session_column(user, key, "typed")
+        text = f"{known}\n{words}" if known else words
+        kept = text if len(text) <= limit_chars else text[-limit_chars:].partition("\n")[2]
+        self._set(user, key, "typed", kept)
+
     def put_digest(self, user: str, key: str, data: bytes) -> None:
         """Store the encoded digest of a session in place of an earlier one."""
         self._set(user, key, "digest", data)
@@ -418,6 +425,11 @@ class SqlSessionReads(SqlOneSession):
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
         """Return the transcript of a session; empty if there is none."""
         return decode_transcript(self._session_column(user, key, "transcript"))
+
+    def typed(self, user: str, key: str) -> str | None:
+        """Return the lines that the user typed; None if no hook reported a prompt."""
+        text = self._session_column(user, key, "typed")
+        return None if text is None else str(text)
 
     def digest(self, user: str, key: str) -> bytes | None:
         """Return the encoded digest of a session; None if there is none."""

@@ -227,6 +227,7 @@ TABLES: tuple[SqlTable, ...] = (
     # `learned` counts up with every labelling, so that a history in memory can catch up.
     # `digest` is the digest of the whole session, as `meritory.text.judge.digest` encodes it;
     # `transcript` is compressed JSON.
+    # `typed` has the user's own sentences in the prompts that a hook reported, one on a line.
     _table(
         "sessions",
         """session INTEGER SERIAL, user TEXT, key TEXT, agent TEXT NULL, project TEXT NULL,
@@ -236,7 +237,7 @@ TABLES: tuple[SqlTable, ...] = (
             injection_count INTEGER DEFAULT 0, handle_count INTEGER DEFAULT 0,
             is_explained INTEGER DEFAULT 0, summary TEXT DEFAULT '', transcript BLOB NULL,
             used TEXT NULL, learned INTEGER NULL, scorer TEXT NULL, model_version INTEGER NULL,
-            digest BLOB NULL""",
+            digest BLOB NULL, typed TEXT NULL""",
         "sessions_by_start (user, started_at, session)",
         "sessions_by_learning (user, learned) WHERE learned IS NOT NULL",
         unique=("user", "key"),

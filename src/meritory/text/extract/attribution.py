@@ -1,39 +1,50 @@
 """Who said the words of a transcript: the user, the agent, a tool or the web.
 
 The position of a quote in the transcript decides, never a claim about it. Users paste text into
-their turns: code fences, quotations, diffs, logs, documents with headings, tags of a client. Pasted
-text is not attributed to the user, so it is blanked out character by character. The remaining text
-keeps its offsets, and a quote is always a slice of the turn itself.
+their turns: quotations, diffs, logs, mails, documents, and clients embed blocks there. Such text is
+not attributed to the user, so it is blanked out character by character. The remaining text keeps
+its offsets, and a quote is always a slice of the turn itself. Where the end of pasted text cannot
+be decided, the rest of the turn counts as pasted.
+
+A prompt hook reports what the user typed. If it did so in a session, only words that it reported
+are the user's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from meritory.domain.memory import Origin, Provenance
 from meritory.domain.session import Turn
 from meritory.text.claims.read import protected_values
+from meritory.text.embedded import blanked, is_inserted, without_blocks
 from meritory.text.language import pattern
+from meritory.text.ratings_trailer import strip_own
+from meritory.text.secrets import redact
 from meritory.text.terms import query_terms
 from meritory.text.words import NEGATIONS
 
 TURN_LIMIT_CHARS: Final = 20_000
 SENTENCE_LIMIT_CHARS: Final = 600
-# In longer turns, users write before and after the pasted text, not in the middle of it.
-PASTED_CHARS: Final = 3_000
+# Users write less than this in one turn. Of longer ones, only the first paragraph is theirs.
+OWN_LIMIT_CHARS: Final = 1_500
+# Shorter words may be the same by chance.
+REPEATED_MIN_CHARS: Final = 16
+# A line is recognised by its start and its end; searching a longer part of it would be slow.
+LINE_LIMIT_CHARS: Final = 400
+# How much of a session's typed prompts is stored.
+TYPED_LIMIT_CHARS: Final = 12_000
 
 # The share of a claim's words that the quoted turn must contain for the speaker to own the claim.
 GROUNDED_SHARE: Final = 0.5
 _STEM_CHARS: Final = 5
-_FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-# Clients put reminders, commands and their output into the user's turn, as tags.
-_TAG: Final = re.compile(r"<([a-z][\w-]{1,40})(?:\s[^<>]{0,200})?>.*?(?:</\1>|\Z)", re.DOTALL)
 _COMMAND: Final = re.compile(r"\s*[/!][a-z][\w:.-]*(?:\s|\Z)")
 _LINE: Final = re.compile(r"[^\n]+")
-_HEADING: Final = re.compile(r"\s{0,3}#{1,6}\s+\S")
 _FOREIGN_LINE: Final = re.compile(
     r"\s*(?:"
     r">|\||\$ |>>> |#!|@@|diff --git|index [0-9a-f]{7}|\+\+\+ |--- |[+-](?![\s-])\S"
@@ -47,8 +58,13 @@ _FOREIGN_LINE: Final = re.compile(
 )
 
 _QUOTED: Final = re.compile(
-    '`[^`\n]{1,200}`|"[^"\n]{1,400}"|\u201c[^\u201d\n]{1,400}\u201d'
-    "|(?<![\\w])'[^'\n]{2,400}'(?!\\w)"
+    r"`[^`\n]{1,200}`|\"[^\"]{1,2000}\"|[\u201c\u201e\u201f\u00ab\u2039][^\u201c\u201d\u00bb\u203a]{1,2000}"
+    r"[\u201c\u201d\u00bb\u203a]|[\u300c\u300e][^\u300d\u300f]{1,2000}[\u300d\u300f]"
+    r"|(?<!\w)['\u2018\u201a](?:[^'\u2019]|['\u2019](?=\w)){2,1000}['\u2019\u2018](?!\w)"
+)
+# Some clients quote a whole prompt, and escape the quotes in it.
+_QUOTED_WHOLE: Final = re.compile(
+    r"\s*(?:\"(?:[^\"\\]|\\.)*\"|'[^'\n]*(?:(?<=\w)'(?=\w)[^'\n]*)*')\s*", re.DOTALL
 )
 _PARAGRAPH: Final = re.compile(r"[^\n]+(?:\n(?![ \t]*\n)[^\n]+)*")
 _END: Final = re.compile(
@@ -62,6 +78,7 @@ _WEB: Final = re.compile(
     r"\b\w*(?:web|fetch|brows|http|url|search|crawl|curl|wget)\w*", re.IGNORECASE
 )
 _WORDS: Final = re.compile(r"[\w']+")
+_pasted_pattern: Final = partial(pattern, "en/pasted")
 
 # Roles of text that the agent received.
 _RECEIVED_ROLES: Final = frozenset({"tool", "result", "system"})
@@ -91,33 +108,90 @@ class QuoteAttribution:
 
 
 def own_words(turn: str) -> str:
-    """Return a user's turn with pasted text replaced by line breaks; empty for a slash command."""
+    """Return a user's turn with foreign text replaced by line breaks; empty for a slash command."""
     text = turn[:TURN_LIMIT_CHARS]
-    if _COMMAND.match(text):
+    if _COMMAND.match(text) or is_inserted(text):
         return ""
-    own = _TAG.sub(_blank, _FENCE.sub(_blank, text))
-    introduces, keeps = pattern("en/extract", "introduces"), pattern("en/extract", "keeps")
-    foreign: list[tuple[int, int]] = []
-    is_pasted = False
-    previous, end = "", 0
-    for line in _LINE.finditer(own):
-        if _HEADING.match(line.group()):
-            # A heading starts a document, and the rest of the turn is part of it.
-            foreign.append((line.start(), len(own)))
-            break
-        # Pasted text starts after an introducing line and ends at an empty line.
-        has_gap = own.count("\n", end, line.start()) > 1
-        is_introduced = introduces.search(previous) and not keeps.search(previous)
-        is_pasted = bool(is_introduced) or (is_pasted and not has_gap)
-        if is_pasted or _FOREIGN_LINE.match(line.group()):
-            foreign.append(line.span())
-        previous, end = line.group(), line.end()
-    own = _blanked(own, foreign)
-    if len(own.strip()) <= PASTED_CHARS:
-        return own
-    paragraphs = [match.span() for match in _PARAGRAPH.finditer(own)]
-    long = [(start, stop) for start, stop in paragraphs if stop - start > PASTED_CHARS]
-    return _blanked(own, [*paragraphs[1:-1], *long])
+    if _QUOTED_WHOLE.fullmatch(text):
+        start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        text = f"{text[:start]} {text[start + 1 : end - 1]} {text[end:]}"
+    own = without_blocks(text)
+    own = blanked(own, list(_pasted(own)))
+    if len(own.strip()) > OWN_LIMIT_CHARS:
+        first = _PARAGRAPH.search(own)
+        end = first.end() if first else 0
+        own = blanked(own, [(end if end <= OWN_LIMIT_CHARS else 0, len(own))])
+    return own
+
+
+def _pasted(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of a turn that somebody else wrote, by the look of their lines."""
+    lines = [match for match in _LINE.finditer(text) if match.group().strip()]
+    # Whether an empty line is before each line.
+    gaps = [text.count("\n", before.end(), line.start()) > 1 for before, line in pairwise(lines)]
+    if _is_signed([line.group() for line in lines]):
+        yield 0, len(text)
+        return
+    if gaps and _refers_back(lines[-1].group(), has_gap=gaps[-1]):
+        yield 0, lines[-1].start()
+    is_foreign = False
+    for index, line in enumerate(lines):
+        said, following = line.group(), lines[index + 1 : index + 2]
+        # Text after an empty line, or in a list, stands apart from the line before it.
+        is_apart = bool(following) and (
+            gaps[index] or bool(_BULLET.match(following[0].group()) and not _BULLET.match(said))
+        )
+        if _starts_document(said, is_first=not index, is_titled=is_apart):
+            yield line.start(), len(text)
+            return
+        has_gap = index > 0 and gaps[index - 1]
+        is_foreign = bool(_FOREIGN_LINE.match(said)) or (is_foreign and not has_gap)
+        if is_foreign:
+            yield line.span()
+        inline = _pasted_pattern("inline").search(said)
+        if inline or (following and _introduces(said, is_apart=is_apart)):
+            yield line.start() + inline.end() if inline else line.end(), len(text)
+            return
+
+
+def _is_signed(lines: Sequence[str]) -> bool:
+    """Return whether a turn ends like a letter or names the author of a quotation."""
+    if any(_pasted_pattern("credit").search(line) for line in lines):
+        return True
+    ends = (line[:LINE_LIMIT_CHARS] for line in lines[1:][-3:])
+    return any(_pasted_pattern("sign_off").match(line) for line in ends)
+
+
+def _starts_document(line: str, *, is_first: bool, is_titled: bool) -> bool:
+    line = line[:LINE_LIMIT_CHARS]
+    names = ("document", "open_letter" if is_first else "greeting")
+    if any(_pasted_pattern(name).match(line) for name in names):
+        return True
+    if is_titled and _pasted_pattern("title").match(line):
+        return True
+    is_speech = _pasted_pattern("speaker").match(line) and not _pasted_pattern("label").match(line)
+    return bool(is_speech)
+
+
+def _refers_back(line: str, *, has_gap: bool) -> bool:
+    """Return whether the last line of a turn is about the text before it."""
+    line = line[:LINE_LIMIT_CHARS]
+    is_about = has_gap and _pasted_pattern("points_back").search(line)
+    return bool(is_about or _pasted_pattern("refers_back").match(line))
+
+
+def _introduces(line: str, *, is_apart: bool) -> bool:
+    """Return whether the lines after this one, or the empty line after it, are foreign text."""
+    line = line[-LINE_LIMIT_CHARS:]
+    if any(_pasted_pattern(name).search(line) for name in ("remembers", "acts")):
+        return False
+    if line.rstrip().endswith(":"):
+        if not _pasted_pattern("keeps").search(line):
+            return True
+        names: tuple[str, ...] = ("introduces", "source")
+    else:
+        names = ("introduces", "announces") if is_apart else ("introduces",)
+    return any(_pasted_pattern(name).search(line) for name in names)
 
 
 def sentences(turn: str) -> tuple[Spoken, ...]:
@@ -126,6 +200,10 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
     if not own:
         return ()
     bare = _QUOTED.sub(lambda match: "\x01" * len(match.group()), own)
+    if bare.count('"') % 2:
+        # A quotation with quotes inside: any part between the first and the last may be quoted.
+        first, last = bare.index('"'), own.rindex('"') + 1
+        bare = bare[:first] + "\x01" * (last - first) + bare[last:]
     found: list[Spoken] = []
     start = 0
     for end in [*(match.end() for match in _END.finditer(bare)), len(own)]:
@@ -138,6 +216,47 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
         if begin < stop and stop - begin <= SENTENCE_LIMIT_CHARS:
             found.append(Spoken(turn[begin:stop], bare[begin:stop]))
     return tuple(found)
+
+
+def typed_words(prompt: str) -> str:
+    """Return the user's own sentences in a prompt, one on a line, as they may be stored."""
+    spoken = sentences(redact(strip_own(prompt)))
+    return "\n".join(" ".join(sentence.text.split()) for sentence in spoken)
+
+
+def users_words(turns: Sequence[Turn], typed: str | None) -> tuple[Turn, ...]:
+    """Return the turns, those of the user with their own words only.
+
+    `typed` has the words that the prompt hook reported; None if it reported no prompt. Words that
+    repeat what a tool, a file or the agent said are not the user's.
+    """
+    plain = [" ".join(turn.text.split()) for turn in turns]
+    lines = None if typed is None else dict.fromkeys(filter(None, typed.split("\n")))
+    kept: list[Turn] = []
+    for index, turn in enumerate(turns):
+        if turn.role == "user":
+            own = [" ".join(one.text.split()) for one in sentences(turn.text)]
+            if lines is not None:
+                own = [line for line in lines if line in plain[index]]
+            own = [line for line in own if not _is_repeated(line, index, turns, plain)]
+            turn = replace(turn, text="\n\n".join(own))
+        kept.append(turn)
+    return tuple(kept)
+
+
+def _is_repeated(said: str, at: int, turns: Sequence[Turn], plain: Sequence[str]) -> bool:
+    """Return whether a sentence of the user repeats another speaker's words.
+
+    The agent may repeat the user afterwards. If a result has the words before the agent wrote them,
+    they were in a file that the user pasted.
+    """
+    if len(said) < REPEATED_MIN_CHARS:
+        return False
+    bare = said.rstrip(".!? ")
+    holders = [index for index, text in enumerate(plain) if bare in text]
+    other = next((index for index in holders if turns[index].role != "user"), None)
+    first = next((index for index in holders if turns[index].role == "user"), at)
+    return other is not None and (other < first or turns[other].role in _RECEIVED_ROLES)
 
 
 def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAttribution | None:
@@ -195,17 +314,3 @@ def _supports(said: str, content: str) -> bool:
     return set(claim_values.numbers) <= set(said_values.numbers) and set(
         claim_values.identifiers
     ) <= set(said_values.identifiers)
-
-
-def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
-    """Return the text with these spans replaced by line breaks."""
-    pieces: list[str] = []
-    done = 0
-    for start, end in sorted(spans):
-        pieces += (text[done:start], "\n" * (end - max(start, done)))
-        done = max(done, end)
-    return "".join((*pieces, text[done:]))
-
-
-def _blank(match: re.Match[str]) -> str:
-    return "\n" * len(match.group())
