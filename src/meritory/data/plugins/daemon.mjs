@@ -156,7 +156,7 @@ export async function shownFor(daemon, sessions, key, cwd, prompt) {
     const fields = { ...scope, context: prompt, source: "compact", receipts: true };
     const again = await daemon.tell("session-start", fields, 2_000);
     session.isForgotten = again === null;
-    if (again?.inject) replies.push(again);
+    replies.push(again);
   } else if (session.isResumed) {
     // What was shown at the beginning is still there, so it is not shown once more.
     await daemon.tell("session-start", { ...scope, source: "resume" }, 2_000);
@@ -165,11 +165,16 @@ export async function shownFor(daemon, sessions, key, cwd, prompt) {
   sessions.said(key, "user", prompt);
   const found = await daemon.tell("user-prompt-submit", { ...scope, prompt, receipts: true }, 2_000);
   session.isBegun ||= found !== null;
-  if (found?.inject) replies.push(found);
-  // Only what is reported as delivered counts as shown.
-  const receipt = replies.map((reply) => reply.receipt).join(" ");
-  if (receipt.trim()) await daemon.tell("delivered", { ...scope, receipt }, 1_000);
-  return replies.map((reply) => reply.inject).join("\n\n");
+  replies.push(found);
+  return (await delivered(daemon, scope, replies)).join("\n\n");
+}
+
+// Reports replies as delivered, without which they do not count as shown; returns their texts.
+export async function delivered(daemon, scope, replies) {
+  const shown = replies.filter((reply) => reply?.inject);
+  const receipt = shown.map((reply) => reply.receipt).join(" ").trim();
+  if (receipt) await daemon.tell("delivered", { ...scope, receipt }, 1_000);
+  return shown.map((reply) => reply.inject);
 }
 
 // Tells that the agent is about to forget what it was shown.
