@@ -44,6 +44,7 @@ GET /api/entities                                  oawrnd-
 GET /api/entities/{key:path}                       oawrnd-
 POST /api/hooks/session-start                      oaw-n--
 POST /api/hooks/user-prompt-submit                 oaw-n--
+POST /api/hooks/delivered                          oaw-n--
 POST /api/hooks/stop                               oaw-n--
 POST /api/hooks/pre-compact                        oaw-n--
 POST /api/hooks/session-end                        oaw-n--

@@ -161,6 +161,7 @@ def test_a_narrow_token_has_no_part_in_other_sessions(
     for event, more in (
         ("session-start", {}),
         ("user-prompt-submit", {"prompt": "basalt"}),
+        ("delivered", {"receipt": theirs["injection"]}),
         ("stop", {"last_assistant_message": "done"}),
         ("pre-compact", {}),
         ("session-end", {}),

@@ -141,7 +141,7 @@ def test_a_program_that_gets_the_text_itself_needs_no_receipt(client: Client) ->
 def test_the_end_of_an_unknown_session_opens_it_and_learns_from_it(client: Client) -> None:
     wish = "From now on always run make lint before you commit anything."
     said = [{"role": "user", "text": wish}, {"role": "assistant", "text": "I will. " * 40}]
-    client.ask("session-end", transcript=said, harness="codex", cwd="/work/shop")
+    client.ask("session-end", transcript=said, harness="codex", cwd="/code/shop")
     wait_for(lambda: client.get()["state"] == "finished", "it was never judged")
     found = client.get()
     assert (found["project"], found["harness"], found["prompts"]) == ("shop", "codex", 1)

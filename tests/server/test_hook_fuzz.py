@@ -25,6 +25,7 @@ TEXT_FIELDS = ("context", "prompt", "last_assistant_message", "harness", "cwd", 
 ROUTES: dict[str, tuple[str, ...]] = {
     "hooks/session-start": ("context",),
     "hooks/user-prompt-submit": ("prompt", "transcript", "transcript_path", "memory_feedback"),
+    "hooks/delivered": ("receipt",),
     "hooks/stop": ("last_assistant_message", "transcript_path", "memory_feedback"),
     "hooks/pre-compact": ("transcript", "transcript_path", "memory_feedback"),
     "hooks/session-end": (

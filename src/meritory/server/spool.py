@@ -12,10 +12,12 @@ import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from meritory.domain.errors import InputError, MeritoryError
+from meritory.server.app import decode_body
 from meritory.server.auth import OWNER
 from meritory.server.logs import Log
 from meritory.server.routes import sessions
@@ -36,7 +38,7 @@ class SpooledEvent(msgspec.Struct):
     """The content of a file."""
 
     event: str
-    body: msgspec.Raw
+    body: dict[str, Any]
 
 
 class Spool:
@@ -90,12 +92,11 @@ class Spool:
         with path.open("rb") as file:
             kept_at = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
             content = file.read(FILE_LIMIT_BYTES + 1)
-        try:
-            kept = msgspec.json.decode(content, type=SpooledEvent)
-            kind, handler = _HANDLERS[kept.event]
-            body = msgspec.json.decode(kept.body, type=kind)
-        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-            raise InputError("this is not an event of a hook") from error
+        kept = decode_body(content, SpooledEvent)
+        if kept.event not in _HANDLERS:
+            raise InputError(f"no event {kept.event[:40]!r} is ever kept")
+        kind, handler = _HANDLERS[kept.event]
+        body = decode_body(msgspec.json.encode(kept.body), kind)
         request_id = self._server.world.new_id()
         call = Call(self._server, OWNER, {}, None, body, request_id, "socket")
         if isinstance(body, sessions.SessionEnd) and self._has_gone_on(call, kept_at):

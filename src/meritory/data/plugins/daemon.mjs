@@ -150,22 +150,31 @@ export class Sessions {
 export async function shownFor(daemon, sessions, key, cwd, prompt) {
   const session = sessions.of(key);
   const scope = { session_key: key, cwd };
-  const texts = [];
+  const replies = [];
   if (session.isForgotten) {
     // Compaction took away what was shown at the beginning.
-    const again = await daemon.tell("session-start", { ...scope, context: prompt, source: "compact" }, 2_000);
+    const fields = { ...scope, context: prompt, source: "compact", receipts: true };
+    const again = await daemon.tell("session-start", fields, 2_000);
     session.isForgotten = again === null;
-    if (again?.inject) texts.push(again.inject);
+    replies.push(again);
   } else if (session.isResumed) {
     // What was shown at the beginning is still there, so it is not shown once more.
     await daemon.tell("session-start", { ...scope, source: "resume" }, 2_000);
     session.isResumed = false;
   }
   sessions.said(key, "user", prompt);
-  const found = await daemon.tell("user-prompt-submit", { ...scope, prompt }, 2_000);
+  const found = await daemon.tell("user-prompt-submit", { ...scope, prompt, receipts: true }, 2_000);
   session.isBegun ||= found !== null;
-  if (found?.inject) texts.push(found.inject);
-  return texts.join("\n\n");
+  replies.push(found);
+  return (await delivered(daemon, scope, replies)).join("\n\n");
+}
+
+// Reports replies as delivered, without which they do not count as shown; returns their texts.
+export async function delivered(daemon, scope, replies) {
+  const shown = replies.filter((reply) => reply?.inject);
+  const receipt = shown.map((reply) => reply.receipt).join(" ").trim();
+  if (receipt) await daemon.tell("delivered", { ...scope, receipt }, 1_000);
+  return shown.map((reply) => reply.inject);
 }
 
 // Tells that the agent is about to forget what it was shown.
@@ -178,7 +187,7 @@ export async function forgetting(daemon, sessions, key, cwd) {
 
 export async function ended(daemon, sessions, key, cwd) {
   const session = sessions.taken(key);
-  if (!session?.isBegun) return;
+  if (!session?.isBegun && !session?.turns.length) return;
   await daemon.tell("session-end", { session_key: key, cwd, transcript: session.turns }, 1_500);
 }
 

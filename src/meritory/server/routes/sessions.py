@@ -458,7 +458,7 @@ def _lacks_start(
 def delivered(call: Call) -> DeliveredOut:
     """Report that the agent has got the text of a reply: its memories count as shown."""
     body: Delivered = call.body
-    engine = hook_engine(call)
+    engine, _ = _open(call)
     deliveries, user = call.server.deliveries, engine.scope.user
     return DeliveredOut(deliveries.take(user, body.session_key, body.receipt.split()))
 

@@ -1,7 +1,7 @@
 // Meritory in OpenClaw: memories go in before the prompt, ratings come out of the reply.
 // It leaves OpenClaw's own memory, and the slot for it, alone.
 
-import { Daemon, Sessions, ended, hasTrailer, judged, stripped } from "../daemon.mjs";
+import { Daemon, Sessions, delivered, ended, hasTrailer, judged, stripped } from "../daemon.mjs";
 
 // Runs that nobody typed: a schedule, a heartbeat, another session.
 const OWN_TRIGGERS = new Set(["cron", "heartbeat", "memory", "overflow", "inter_session"]);
@@ -58,15 +58,18 @@ export default {
         const scope = { session_key: key, cwd: ctx.workspaceDir };
         folders.set(key, ctx.workspaceDir);
         session.shown ??= [];
+        const replies = [];
         if (!session.isBegun) {
           // One that went on in another process is told what it was shown there.
-          const begun = await daemon.tell("session-start", { ...scope, context: prompt }, 2_000);
+          const fields = { ...scope, context: prompt, receipts: true };
+          const begun = await daemon.tell("session-start", fields, 2_000);
           session.isBegun = begun !== null;
-          if (begun?.inject) session.shown.push(begun.inject);
+          replies.push(begun);
         }
         sessions.said(key, "user", prompt);
-        const found = session.isBegun ? await daemon.tell("user-prompt-submit", { ...scope, prompt }, 2_000) : null;
-        if (found?.inject) session.shown.push(found.inject);
+        const asked = { ...scope, prompt, receipts: true };
+        replies.push(session.isBegun ? await daemon.tell("user-prompt-submit", asked, 2_000) : null);
+        session.shown.push(...(await delivered(daemon, scope, replies)));
         return session.shown.length ? { prependContext: kept(session.shown) } : undefined;
       },
       5_000,
