@@ -23,6 +23,8 @@ READ_AHEAD = 32
 DISPUTED_READ = 10
 # A handle of the greatest length, to estimate what a memory costs.
 _LONG_HANDLE = "m999"
+# The moment in milliseconds and 20 random bits: ids of one second begin alike.
+NAMED_ID_CHARS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def costs_of(records: Sequence[MemoryRecord]) -> list[render.Cost]:
 
 def short_name(record: MemoryRecord) -> str:
     """Return how a required memory is named that does not fit."""
-    return f"{record.id[:8]} {record.content}"
+    return f"{record.id[:NAMED_ID_CHARS]} {record.content}"
 
 
 def as_shown(handled: Iterable[tuple[str, MemoryRecord]]) -> tuple[render.RenderedMemory, ...]:
