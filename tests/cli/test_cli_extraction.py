@@ -37,6 +37,20 @@ def test_the_list_is_for_people_and_programs(run: Run, refusal: str) -> None:
     assert "rules/1" in run("extraction", "show", refusal).out
 
 
+def test_the_list_can_be_of_one_project(run: Run, home: Path) -> None:
+    assert run("remember", "The staging database is called heron").code == 0
+    settings = load_settings(home, {})
+    with Memory(home / "meritory.db", settings=settings, background=False) as memory:
+        for project in ("heron", "crane"):
+            talk = memory.session(project, project)
+            talk.end([{"role": "user", "text": f"{FLOORED} The {project} one."}])
+    assert run("jobs", "run").code == 0
+    assert len(json.loads(run("extraction", "--json").out)["results"]) == 2
+    (one,) = json.loads(run("extraction", "list", "--project", "crane", "--json").out)["results"]
+    assert (one["project"], one["session_key"]) == ("crane", "crane")
+    assert json.loads(run("extraction", "list", "--project", "owl", "--json").out)["results"] == []
+
+
 def test_a_refusal_comes_back_once(run: Run, refusal: str) -> None:
     done = run("extraction", "restore", refusal, "--json")
     memory_id = json.loads(done.out)["memory_id"]

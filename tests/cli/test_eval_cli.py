@@ -139,6 +139,15 @@ def test_made_probes_can_be_asked_at_once(store: Path, tmp_path: Path, run: Run)
     assert (again.code, "already exists" in again.err) == (2, True)
 
 
+def test_probes_can_be_made_of_one_project(store: Path, tmp_path: Path, run: Run) -> None:
+    text = "Penguins of the Antarctic marina are counted by the drone every February"
+    assert run("remember", text, "--project", "marina").code == 0
+    target = tmp_path / "marina.jsonl"
+    done = run("eval", "generate", str(target), "--project", "marina", "--json")
+    assert (done.object["count"], done.object["memories"]) == (1, 1)
+    assert run("eval", "generate", str(tmp_path / "no"), "--project", "owl").code == 2
+
+
 def test_everything_works_while_somebody_else_has_the_store_open(
     store: Path, file: str, run: Run
 ) -> None:

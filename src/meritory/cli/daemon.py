@@ -232,7 +232,7 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
     """Open the dashboard in a browser, starting the daemon if needed.
 
     The link works once and for a minute; the browser that used it stays signed in for twelve
-    hours, or until the daemon stops.
+    hours, also when the daemon restarts.
     """
     home = current_home()
     if logout_all:

@@ -421,10 +421,11 @@ def extraction() -> None:
 @command("list", "meritory extraction list --limit 20", parent=extraction)
 @limit_option()
 @click.option("--offset", type=click.IntRange(0), default=0, help="How many to skip.")
-def list_refusals(limit: int, offset: int) -> Answer:
+@click.option("--project", metavar="NAME", help="Only claims from sessions of this project.")
+def list_refusals(limit: int, offset: int, project: str | None) -> Answer:
     """List rejected claims that were not restored, latest first."""
     with opened_services() as (services, user):
-        records = services.store.refusals(user, limit, offset)
+        records = services.store.refusals(user, limit, offset, project)
     return _REFUSALS.answer(records, "no claim was rejected")
 
 

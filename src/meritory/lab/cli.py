@@ -294,7 +294,8 @@ def list_runs() -> Answer:
 @command("generate", "meritory eval generate probes.jsonl --count 50", parent=evaluate)
 @click.argument("file")
 @count_option("--count", GENERATED_COUNT, GENERATED_MAX, "How many at most.")
-def generate(file: str, count: int) -> Answer:
+@click.option("--project", metavar="NAME", help="Only from memories of this project.")
+def generate(file: str, count: int, project: str | None) -> Answer:
     """Generate probes from your own memories, to start with.
 
     FILE must not exist yet. No model is used: the questions consist of rare words of the memories,
@@ -306,7 +307,8 @@ def generate(file: str, count: int) -> Answer:
     target = new_file(file)
     with opened_copy() as (memory, _):
         services = memory.services
-        live = list(Anchors(services.store, services.user, services.world.now()).live.values())
+        anchors = Anchors(services.store, services.user, services.world.now())
+        live = [one for one in anchors.live.values() if project in (None, one.project)]
         probes = generate_probes(live, count)
     if not probes:
         raise InputError(

@@ -138,7 +138,8 @@ def test_a_session_is_compared_as_it_was_served(items: Desk) -> None:
     told = events(desk, "predictor.compare", "run")
     ndcg = {"predictor_ndcg": 1.0, "baseline_ndcg": 0.0}
     assert told == [{**ndcg, "winner": "predictor", "margin": 1.0, "model_version": 0}]
-    assert events(desk, "predictor.ema_update", "run") == [{"success_rate": 0.55, "alpha": 1.0}]
+    expected = {"success_rate_before": 0.5, "success_rate": 0.55, "alpha": 1.0}
+    assert events(desk, "predictor.ema_update", "run") == [expected]
     assert not events(desk, "predictor.ema_skip", "run")
 
 

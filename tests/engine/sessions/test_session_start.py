@@ -172,6 +172,18 @@ def test_a_second_start_names_the_same_overflow(desks: Callable[..., Desk]) -> N
     assert desk.memory.session("run").inject == first.inject
 
 
+def test_the_overflow_names_memories_that_were_made_at_the_same_moment(
+    desks: Callable[..., Desk],
+) -> None:
+    desk = desks(session_start_tokens=300)
+    desk.note(*(f"Pinned rule {n}: {'never ever ' * 12}" for n in range(12)), pinned=True)
+    line = desk.memory.session("run").inject.partition("(search memory for them):")[2]
+    names = [name.split()[0] for name in line.partition("\n")[0].split(";") if "Pinned" in name]
+    assert len(names) >= 2
+    # Each leads to its memory: the beginning of an id is enough to get it.
+    assert len({desk.memory.get(name).id for name in names}) == len(names)
+
+
 def test_what_is_gone_is_not_told_again(desk: Desk) -> None:
     heron, *_ = desk.note(HERON, LOGIN)
     until = desk.clock.now + timedelta(hours=2)

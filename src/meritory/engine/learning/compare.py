@@ -196,7 +196,8 @@ def _count_session(
     reason = _order_reason(policy, state, has_drifted) if can_train else None
     state = replace(state, order_reason=reason)
     rate = {"success_rate": round(state.standing.success_rate, 6), "alpha": state.alpha}
-    details: dict[str, dict[str, object]] = {"predictor.ema_update": {**rate}}
+    former = {"success_rate_before": round(before.standing.success_rate, 6)}
+    details: dict[str, dict[str, object]] = {"predictor.ema_update": {**former, **rate}}
     if case.reason is not None:
         details = {"predictor.ema_skip": {"reason": case.reason}}
     if has_drifted:

@@ -119,14 +119,17 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
 class SqlQualityReads(SqlReader):
     """Refusals, counts and audits, for a store and for a transaction."""
 
-    def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
-        """Return the refusals that were not restored, latest first."""
+    def refusals(
+        self, user: str, limit: int, offset: int = 0, project: str | None = None
+    ) -> list[Refusal]:
+        """Return the refusals that were not restored, of a project or of all, latest first."""
+        of_project = "" if project is None else " AND project = :project"
         return self._records(
             _REFUSALS,
             user,
-            "user = :user AND memory_id IS NULL ORDER BY at DESC, id DESC"
+            f"user = :user AND memory_id IS NULL{of_project} ORDER BY at DESC, id DESC"
             " LIMIT :limit OFFSET :offset",
-            {"user": user, "limit": limit, "offset": offset},
+            {"user": user, "limit": limit, "offset": offset, "project": project},
         )
 
     def refusal(self, user: str, prefix: str) -> Refusal:
