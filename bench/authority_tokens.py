@@ -144,7 +144,10 @@ HTTP: Mapping[str, HttpAct] = {
 # Acts that never bind, whoever does them: they are no explicit act.
 INDIRECT: Mapping[str, HttpAct] = {
     "tags": lambda way, at: way.send(
-        "POST", "/api/memories", {"content": at.order, "tags": ["proposed:constraint"]}
+        "POST",
+        "/api/memories",
+        # A person's text may merge with a constraint of theirs; that is not the attempt here.
+        {"content": at.order, "tags": ["proposed:constraint"], "on_similar": "keep"},
     ),
     "PATCH tags": lambda way, at: way.send(
         "PATCH", f"/api/memories/{at.fact}", {"tags": ["proposed:pin", "proposed:constraint"]}
