@@ -44,10 +44,8 @@ _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
     GROUP BY day, outcome ORDER BY day, outcome"""
 _LATEST = """SELECT session FROM sessions WHERE user = :user
     ORDER BY started_at DESC, session DESC LIMIT :limit"""
-_SHOWN = f"""SELECT c.label, u.memory_id IS NOT NULL, c.origins, c.features, c.feature_version,
-        m.provenance, m.sources
+_SHOWN = f"""SELECT c.label, c.origins, c.features, c.feature_version, m.provenance, m.sources
     FROM ({_LATEST}) s JOIN session_memories c ON c.session = s.session
-        LEFT JOIN uses u ON u.session = c.session AND u.memory_id = c.memory_id
         LEFT JOIN memories m ON m.user = :user AND m.id = c.memory_id
     WHERE c.was_injected = 1"""  # noqa: S608 - our names, here and below
 _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
@@ -176,12 +174,11 @@ class SqlQualityReads(SqlReader):
             sessions, turns = connection.execute(_TURNS, values).fetchone()
             rows = connection.execute(_SHOWN, values).fetchall()
         figures = []
-        for label, has_helped, origins, features, version, provenance, sources in rows:
+        for label, origins, features, version, provenance, sources in rows:
             learned = json.loads(sources) if sources else []
             figures.append(
                 ShownFigure(
                     label,
-                    bool(has_helped),
                     tuple(json.loads(origins)),
                     struct.unpack(f"={len(features) // 8}d", features),
                     version,
