@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from meritory.domain.feedback import Witness
 from meritory.domain.memory import Kind, Origin, Outcome, Provenance
+from meritory.domain.session import NO_EFFECT_LABEL
 
 MergeVerdict = Literal["right", "wrong"]
 # The data that retention erases when it is old; never memories.
@@ -39,13 +40,16 @@ class ShownFigure:
     """
 
     label: float | None
-    # Whether `memories_used` of its session counts it.
-    has_helped: bool
     origins: tuple[str, ...]
     features: tuple[float, ...]
     feature_version: int
     provenance: Provenance | None
     extractor: str | None
+
+    @property
+    def has_helped(self) -> bool:
+        """Whether `memories_used` of its session counts it."""
+        return self.label is not None and self.label > NO_EFFECT_LABEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,10 @@ class Injection:
     is_delivered: bool = True
 
 
+# A label within this distance of 0 means no effect: neither helped nor did harm.
+NO_EFFECT_LABEL = 0.15
+
+
 class ShownRow(NamedTuple):
     """A memory that a session was shown, without the numbers of its ranking."""
 

@@ -8,14 +8,29 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Clock, Desk, filler, ids_of, talk
+from session_kit import (
+    HERON,
+    LOGIN,
+    NOTES,
+    STRIPE,
+    Between,
+    Clock,
+    Desk,
+    filler,
+    ids_of,
+    talk,
+    trailer,
+)
 
 from meritory.domain.errors import PortError
 from meritory.domain.memory import Scope
-from meritory.domain.session import JudgedMemory, Turn, Verdict
+from meritory.domain.session import NO_EFFECT_LABEL, JudgedMemory, Turn, Verdict
 from meritory.engine.jobs.runner import Background
-from meritory.engine.pipeline import end, job_handlers
+from meritory.engine.learning.judge import RATED_CONFIDENCE
+from meritory.engine.pipeline import end, job_handlers, start
 from meritory.engine.predictor.train import lesson_of
+from meritory.engine.quality.figures import figures
+from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.end import EndRequest
 from meritory.model.base import RankingQuery
 from meritory.rank import labels
@@ -242,6 +257,66 @@ def test_without_a_judge_ratings_stand_alone(desk: Desk) -> None:
     score = desk.score()
     assert score is not None
     assert (score.judge, score.score, score.excluded) == ("agent", None, None)
+
+
+@pytest.mark.parametrize(
+    ("scores", "excluded"),
+    [
+        ((0.75, 0.0), None),
+        ((0.75, 0.75), "the memories' scores vary by 0.000, less than 0.1"),
+        ((0.75,), "the memories' scores vary by 0.000, less than 0.1"),
+    ],
+)
+def test_a_short_session_is_judged_by_its_ratings(
+    desk: Desk, scores: tuple[float, ...], excluded: str | None
+) -> None:
+    desk.note(*NOTES)
+    session = desk.memory.session("run", context=None)
+    session.reply(trailer(session.injection, *zip(("m1", "m2"), scores, strict=False)))
+    desk.finish(session, talk("hello", "hi", times=1))
+    score = desk.score()
+    assert score is not None
+    assert (score.judge, score.confidence) == ("agent", RATED_CONFIDENCE)
+    assert score.excluded == excluded
+    # A label above 0.15 helped, on every screen.
+    assert score.memories_used == sum(one > NO_EFFECT_LABEL for one in scores)
+    found = figures(desk.memory.services, "default").by_provenance
+    (worth,) = (one for one in found if one.name == "user_stated")
+    assert worth.helped.count == score.memories_used
+    comparison = desk.store.comparison("default", "run")
+    assert comparison is not None
+    assert comparison.reason != "the session was not judged"
+
+
+def test_what_the_agent_stored_is_not_shown_to_it_again(desk: Desk) -> None:
+    desk.note(*NOTES)
+    session = desk.memory.session("run", context="heron")
+    told = "The zebrafish tank stands in the attic"
+    keyed = {"session_key": "run", "harness": "codex"}
+    (own,) = desk.note(told, origin="agent", source=keyed)
+    assert session.prompt("where is the zebrafish tank?").memories == ()
+    # Another session sees it, and so does this one if a person stored it.
+    other = desk.memory.session("other", context="qqqq")
+    assert [one.id for one in other.prompt("where is the zebrafish tank?").memories] == [own]
+    (mine,) = desk.note("The zebrafish food is in the cellar", source=keyed | {"session_key": "x"})
+    assert [one.id for one in session.prompt("where is the zebrafish food?").memories] == [mine]
+    desk.finish(session, talk("the zebrafish tank in the attic?", f"Yes: {told}."))
+    assert own not in desk.rows() or desk.rows()[own].label is None
+
+
+def test_a_client_without_a_session_key_is_not_shown_its_own_notes(desk: Desk) -> None:
+    (before,) = desk.note("The zebrafish pump is new", origin="agent", source={"harness": "codex"})
+    desk.clock.go(minutes=1)
+    request = StartRequest("run", desk.memory.scope, "qqqq", harness="codex")
+    start(desk.memory.services, request)
+    for harness in ("codex", "cursor"):
+        text = f"The zebrafish tank of {harness} stands in the attic"
+        desk.note(text, origin="agent", source={"harness": harness})
+    session = desk.memory.session("run")
+    shown = session.prompt("the zebrafish tank and the zebrafish pump?").memories
+    assert "The zebrafish tank of cursor stands in the attic" in [one.content for one in shown]
+    assert before in [one.id for one in shown]
+    assert not any("codex" in one.content for one in shown)
 
 
 # -- labels -------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ export const title = "Session";
 
 const TOP = 10;
 const SHOWN_FIRST = 30;
+// A label this near to 0 means no effect.
+const NO_EFFECT = 0.15;
 
 export async function render(root, { id }, { api, live, signal }) {
   const answer = h("div", { "aria-live": "polite" });
@@ -110,7 +112,7 @@ function verdict(told, comparison) {
 function mark(one) {
   const word = one.fts_hit_count ? "⌕" : "";
   if (one.label === null) return word;
-  return `${one.label > 0 ? "✓" : one.label < 0 ? "✗" : "·"}${word}`;
+  return `${one.label > NO_EFFECT ? "✓" : one.label < -NO_EFFECT ? "✗" : "·"}${word}`;
 }
 
 function ranking(name, all, field, known) {
@@ -141,7 +143,7 @@ function ranking(name, all, field, known) {
 }
 
 function missed(all, known) {
-  const list = all.filter((one) => !one.was_injected && one.label > 0);
+  const list = all.filter((one) => !one.was_injected && one.label > NO_EFFECT);
   return card(
     "Missed: helped, or would have, and was not shown",
     list.length

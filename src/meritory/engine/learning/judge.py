@@ -133,7 +133,6 @@ def _effect(
 ) -> Effect:
     """Return the effect that stores a verdict with the confidence that ratings add to it."""
     confidence = max(verdict.confidence, _rated_confidence(records, judged))
-    is_unknown = verdict.judge == RATED_BY_AGENT and not confidence
     scores = [item.relevance_score for item in judged]
     ratings = [record.agent_relevance_score for record in records]
     score = SessionScore(
@@ -145,7 +144,7 @@ def _effect(
         memories_used=0,
         at=services.world.now(),
         continuity_reasoning=verdict.reasoning,
-        excluded=labels.exclusion(None if is_unknown else confidence, [*scores, *ratings]),
+        excluded=labels.exclusion(confidence, [*scores, *ratings]),
     )
     return lambda transaction: transaction.put_verdict(session.user, session.key, score, judged)
 
@@ -153,7 +152,7 @@ def _effect(
 def _rated_confidence(records: Sequence[SessionMemory], judged: Sequence[Judged]) -> float:
     """Return how sure ratings make the labels: the mean chance of memories likely to have helped.
 
-    Without a judge, ratings that differ between memories are evidence enough.
+    Without a judge, ratings are the verdict. Beside one, they count if they differ.
     """
     chance_of = {item.memory_id: item.relevance_score for item in judged}
     pairs = [
@@ -161,6 +160,8 @@ def _rated_confidence(records: Sequence[SessionMemory], judged: Sequence[Judged]
         for record in records
         if record.agent_relevance_score is not None
     ]
+    if pairs and not judged:
+        return RATED_CONFIDENCE
     ratings = [rating for rating, _ in pairs]
     if len(ratings) < 2 or max(ratings) - min(ratings) < labels.MIN_SCORE_SPREAD:
         return 0.0

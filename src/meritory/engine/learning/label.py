@@ -23,6 +23,7 @@ from meritory.engine.jobs.runner import After, Effect
 from meritory.engine.learning.judge import read_session
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
+from meritory.engine.sessions.context import is_stored_by
 from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.rank import belief, labels
 from meritory.store.contract.store import Store, Transaction
@@ -46,7 +47,7 @@ def label_memories(services: Services, job: Job) -> Effect:
     for record in records:
         memory = memories.get(record.memory_id)
         # A memory that this session stored itself proves nothing by being shown to it.
-        if memory is None or any(source.session_key == key for source in memory.sources[:1]):
+        if memory is None or is_stored_by(session, memory):
             continue
         fate = _fate(record, memory, session, shown_at.get(record.injection or 0))
         is_fts_only = record.candidate.source == "fts_only"

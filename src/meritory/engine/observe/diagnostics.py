@@ -214,6 +214,9 @@ def _judge(engine: EngineFacts) -> Domain:
         return Domain("judge", _HALF, details, (told,))
     if total >= _FEW and excluded / total > EXCLUDED_SHARE_WARN:
         told = "most sessions are too unclear to count; ratings or `judge.kind = llm` would help"
+        if services.store.counters(engine.user).get("feedback.taken"):
+            told = "most sessions are too unclear to count, although some are rated: ratings count"
+            told += " where they differ between notes; `judge.kind = llm` would help"
         return Domain("judge", _COLD, details, (told,))
     return Domain("judge", _WELL, details)
 

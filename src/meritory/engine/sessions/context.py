@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import Conflict
-from meritory.domain.memory import CONTENT_LIMIT_CHARS, Scope
+from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Scope
 from meritory.domain.session import SessionRecord
 from meritory.engine.memories.embedding import QueryVector
 from meritory.store.contract.store import Store
@@ -72,6 +72,19 @@ def find_known_session(store: Store, scope: Scope, key: str) -> SessionRecord | 
 def known_session(store: Store, scope: Scope, key: str) -> SessionRecord:
     """Return the session with this key; raise NotFound or Conflict otherwise."""
     return find_known_session(store, scope, key) or store.session(scope.user, key)
+
+
+def is_stored_by(session: SessionRecord, memory: MemoryRecord) -> bool:
+    """Return whether a memory was first stored by this session, so that its agent knows it.
+
+    Some clients do not say which session stores. Then it is the one of the same harness under way.
+    """
+    for source in memory.sources[:1]:
+        if source.session_key is not None:
+            return source.session_key == session.key
+        is_own = memory.provenance == "assistant_derived" and source.harness == session.harness
+        return is_own and source.harness is not None and memory.created_at >= session.started_at
+    return False
 
 
 def understand(run: Ranking) -> None:

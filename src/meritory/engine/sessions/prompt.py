@@ -18,7 +18,13 @@ from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
 from meritory.engine.sessions import packing, ratings
-from meritory.engine.sessions.context import StartRequest, clean, find_known_session, storable
+from meritory.engine.sessions.context import (
+    StartRequest,
+    clean,
+    find_known_session,
+    is_stored_by,
+    storable,
+)
 from meritory.engine.sessions.packing import Served, ShownMemory
 from meritory.engine.sessions.ranking import Ranking
 from meritory.engine.sessions.start import live_memories, ranking_details
@@ -170,7 +176,8 @@ def select_ranked(run: PromptRun, ranking: Ranking) -> None:
     optional = [index for index in worth if not ranking.required[index]]
     rows = ranking.rows[[*required, *optional[: run.read_count]]]
     records = run.services.store.fetch(run.session.scope, rows, context.now)
-    run.memories = tuple(records[row] for row in rows.tolist() if row in records)
+    found = (records[row] for row in rows.tolist() if row in records)
+    run.memories = tuple(one for one in found if not is_stored_by(run.session, one))
     run.candidates = ranking.candidates
     run.required = frozenset(ranking.candidates[index].memory_id for index in required)
 
@@ -209,6 +216,7 @@ def select_recalled(run: PromptRun) -> None:
         part = rows[first : first + run.read_count]
         records = services.store.fetch(session.scope, part, now)
         in_order = ((row, records[row]) for row in part.tolist() if row in records)
+        in_order = ((row, one) for row, one in in_order if not is_stored_by(session, one))
         fresh |= {row: record for row, record in in_order if record.id not in barred}
         if len(fresh) >= run.read_count:
             break

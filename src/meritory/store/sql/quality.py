@@ -48,10 +48,8 @@ _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
     GROUP BY day, outcome ORDER BY day, outcome"""
 _LATEST = """SELECT session FROM sessions WHERE user = :user
     ORDER BY started_at DESC, session DESC LIMIT :limit"""
-_SHOWN = f"""SELECT c.session, c.memory_id, c.label, u.memory_id IS NOT NULL, m.provenance,
-        m.sources
+_SHOWN = f"""SELECT c.session, c.memory_id, c.label, m.provenance, m.sources
     FROM ({_LATEST}) s JOIN session_memories c ON c.session = s.session
-        LEFT JOIN uses u ON u.session = c.session AND u.memory_id = c.memory_id
         LEFT JOIN memories m ON m.user = :user AND m.id = c.memory_id
     WHERE c.was_injected = 1 ORDER BY c.session"""  # noqa: S608 - our names, here and below
 _NUMBERS = ("memory_id", "origins", "features", "feature_version")
@@ -202,13 +200,12 @@ class SqlQualityReads(SqlReader):
                 for memory_id, *of_ranking in read_candidates(connection, session, _NUMBERS)
             }
         figures = []
-        for session, memory_id, label, has_helped, provenance, sources in rows:
+        for session, memory_id, label, provenance, sources in rows:
             origins, features, version = numbers[session, memory_id]
             learned = json.loads(sources) if sources else []
             figures.append(
                 ShownFigure(
                     label,
-                    bool(has_helped),
                     tuple(json.loads(origins)),
                     struct.unpack(f"={len(features) // 8}d", features),
                     version,

@@ -15,6 +15,7 @@ from meritory.domain.errors import Corrupt, NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
     CHANNELS,
+    NO_EFFECT_LABEL,
     Candidate,
     Event,
     Judged,
@@ -325,10 +326,9 @@ class SqlSessionWrites(SqlOneSession):
             [(session, gain, user, memory_id) for memory_id, gain in uses.items()],
         )
         self.connection.execute(
-            """UPDATE session_scores SET memories_used = (SELECT count(*) FROM uses u
-                JOIN session_memories c ON c.session = u.session AND c.memory_id = u.memory_id
-                WHERE u.session = ? AND c.was_injected = 1) WHERE session = ?""",
-            (session, session),
+            """UPDATE session_scores SET memories_used = (SELECT count(*) FROM session_memories c
+                WHERE c.session = ? AND c.was_injected = 1 AND c.label > ?) WHERE session = ?""",
+            (session, NO_EFFECT_LABEL, session),
         )
         self.connection.execute(
             "UPDATE sessions SET learned = ? WHERE session = ?",
