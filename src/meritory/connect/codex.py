@@ -37,8 +37,11 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": desired.TIMEOUT_S}
     ending = {**handler, "timeout": _END_TIMEOUT_S}
-    lasting = [event for event in EVENTS if event != _END]
-    hooks = (*desired.grouped(lasting, handler), *desired.grouped((_END,), ending))
+    hooks = tuple(
+        hook
+        for event in EVENTS
+        for hook in desired.grouped((event,), ending if event == _END else handler)
+    )
     command, *args = place.commands.mcp
     table = {"command": command, "args": args, "startup_timeout_sec": 20}
     documents = (

@@ -95,6 +95,7 @@ def test_constraints_are_read_out_of_a_text(text: str, expected: list[tuple[str,
         ("no commits please", [("no_commit", "")]),
         ("don't make any commits", [("no_commit", "")]),
         ("Do not delete any files", [("no_delete", "")]),
+        ("Show the place where the worker waits and do not push", [("no_push", "")]),
         # Descriptions, past statements, reports, tasks about texts, quotes and questions.
         ("Write a test that users do not delete files", []),
         ("The script should never push", []),
@@ -117,6 +118,8 @@ def test_constraints_are_read_out_of_a_text(text: str, expected: list[tuple[str,
         ("find out who changed the migrations folder", []),
         ("Do not change the behaviour of the parser", []),
         ("don't touch anything else", []),
+        ("review the branches where we use `git add` but don't change the local folder tree", []),
+        ("fix 28, 31 (local only), 33", []),
     ],
 )
 def test_a_prompt_forbids_by_an_order(prompt: str, expected: list[tuple[str, str]]) -> None:

@@ -84,9 +84,10 @@ def ordered_constraints(text: str, bare: str) -> tuple[Constraint, ...]:
 def _is_order(sentence: str, match: re.Match[str]) -> bool:
     before = sentence[: match.start()]
     is_modal = match[0].lower().startswith(("must", "should", "may"))
-    return bool(_pattern("order").search(before)) or (
-        is_modal and bool(_pattern("modal_order").search(before))
-    )
+    if _pattern("clause_of_others").search(before):
+        return False
+    is_to_agent = is_modal and _pattern("modal_order").search(before)
+    return bool(is_to_agent or _pattern("order").search(before))
 
 
 def _constraints(
