@@ -15,7 +15,7 @@ from connect_desk import Desk
 
 from meritory.cli.app import APP
 from meritory.connect import claude_code, codex, gemini_cli, openclaw
-from meritory.connect.desired import Finding, harness_modules
+from meritory.connect.desired import TIMEOUT_S, Finding, harness_modules
 from meritory.connect.plan import harness_checks, target_for
 from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
 from meritory.hook import main
@@ -71,6 +71,15 @@ def test_settings_that_cannot_be_read_are_a_warning(desk: Desk) -> None:
     desk.put(desk.user_home / ".claude/settings.json", "{oh")
     (found,) = said(desk, "claude-code")
     assert found.status == "warn" and "settings.json" in found.detail
+
+
+def test_codex_gets_a_timeout_for_the_end_that_it_does_not_shorten(desk: Desk) -> None:
+    desk.connect("codex")
+    hooks = json.loads(desk.documents("codex")[0].path.read_text())["hooks"]
+    timeouts = {event: groups[0]["hooks"][0]["timeout"] for event, groups in hooks.items()}
+    assert set(timeouts) == set(codex.EVENTS)
+    assert timeouts.pop("SessionEnd") <= 3
+    assert set(timeouts.values()) == {TIMEOUT_S}
 
 
 def test_codex_waits_for_an_approval(desk: Desk) -> None:

@@ -18,6 +18,8 @@ EVENTS = tuple(desired.COMMON_EVENTS)
 HOOK = desired.HookShape(desired.COMMON_EVENTS, home="CODEX_HOME")
 TRANSCRIPTS, MOVED_TRANSCRIPTS = (".codex/sessions",), ("sessions",)
 TRUST_HINT = "start `codex`, type /hooks and approve Meritory's hooks; until then they do not run"
+# Codex reports an error for a longer timeout of this event.
+_END, _END_TIMEOUT_S = "SessionEnd", 3
 _TOOL_ITEMS = {
     "custom_tool_call": "function_call",
     "custom_tool_call_output": "function_call_output",
@@ -34,10 +36,16 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     """Return the hooks and the MCP server."""
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": desired.TIMEOUT_S}
+    ending = {**handler, "timeout": _END_TIMEOUT_S}
+    hooks = tuple(
+        hook
+        for event in EVENTS
+        for hook in desired.grouped((event,), ending if event == _END else handler)
+    )
     command, *args = place.commands.mcp
     table = {"command": command, "args": args, "startup_timeout_sec": 20}
     documents = (
-        desired.Document(folder / "hooks.json", wishes=desired.grouped(EVENTS, handler)),
+        desired.Document(folder / "hooks.json", wishes=hooks),
         desired.Document(
             folder / "config.toml",
             "toml",

@@ -16,7 +16,7 @@ from meritory.domain.rule import ActionQuery
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
 from meritory.engine.rules import book
 from meritory.engine.rules.guard import ToolCall, check
-from meritory.engine.rules.learn import RECENT_LIMIT_COUNT, learn_from
+from meritory.engine.rules.learn import RECENT_LIMIT_COUNT, learn_from, learn_from_prompt
 from places import Places, action_reports
 
 
@@ -36,6 +36,48 @@ def test_what_was_said_in_a_session_holds_in_it(bench: Bench) -> None:
     assert verdict.constraint in ("no_push", "local_only")
     assert bench.call("git status").decision == "allow"
     assert bench.call("git push", key="another session").decision == "allow"
+
+
+def test_a_ban_typed_in_a_prompt_holds_for_its_session(bench: Bench) -> None:
+    services, user = bench.memory.services, bench.memory.scope.user
+    learn_from_prompt(services, user, "s1", "Fix the login. Do not push anything in this session.")
+    verdict = bench.call("git push origin main")
+    assert verdict.decision == "deny"
+    assert "Do not push anything in this session" in verdict.reason
+    assert bench.call("git push origin main", key="s2").decision == "allow"
+    learn_from_prompt(services, user, "s1", "why don't you push?")
+    learn_from_prompt(services, user, "s1", "A colleague wrote:\n> you may push now")
+    assert bench.call("git push").decision == "deny"
+    learn_from_prompt(services, user, "s1", "ok, you may push now")
+    assert bench.call("git push").decision == "allow"
+
+
+def test_a_ban_on_a_folder_holds_for_its_files(bench: Bench) -> None:
+    services, user = bench.memory.services, bench.memory.scope.user
+    learn_from_prompt(services, user, "s1", "Rename the column, don't touch the migrations folder")
+    path = "/home/ann/shop/migrations/0001.py"
+    assert bench.call(path, tool="Edit").decision == "deny"
+    assert bench.call("/home/ann/shop/models.py", tool="Edit").decision == "allow"
+
+
+def test_a_ban_that_cannot_be_stored_does_not_fail_the_prompt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(bench.memory.services.store, "write", broken)
+    learn_from_prompt(bench.memory.services, "default", "s1", "do not push")
+    assert [one.stage for one in bench.memory.services.observer.failures()] == ["rules"]
+
+
+def test_no_secret_of_a_prompt_is_kept_with_a_ban(bench: Bench, places: Places) -> None:
+    services = bench.memory.services
+    prompt = "The password is Xk9mPq2vL, do not push"
+    learn_from_prompt(services, "default", "s1", prompt)
+    assert "Xk9mPq2vL" not in bench.call("git push").reason
+    bench.memory.close()
+    assert places.traces("Xk9mPq2vL") == []
 
 
 def test_a_constraint_is_offered_as_a_memory_that_a_person_can_confirm(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from guard_kit import FORCE, OVERWRITTEN, Bench, Clock
 from meritory.domain.errors import Conflict, NotFound
 from meritory.domain.rule import ActionQuery, Rule, State
 from meritory.engine.rules import book
-from meritory.engine.rules.learn import RULE_TAG
+from meritory.engine.rules.book import RULE_TAG
 from meritory.rank.ladder import ACTIVE, BLOCK_WEIGHT, LIFE
 from meritory.store.sql.rules import SqlRuleReads
 from places import Places
@@ -308,6 +308,51 @@ def test_a_proposal_of_a_person_becomes_a_memory_when_it_warns(bench: Bench) -> 
     memory = bench.memory.get(bench.rule.memory_id or "")
     assert (memory.kind, memory.tags) == ("lesson", (RULE_TAG,))
     assert "deploys are Bob's" in memory.content
+
+
+def test_the_lesson_of_a_retired_rule_retires_and_returns_with_it(bench: Bench) -> None:
+    services, scope, memory = bench.memory.services, bench.memory.scope, bench.memory
+    rule = book.propose(services, scope, "edit: */generated/*", "it is generated")
+    book.approve(services, "default", rule.id)
+    memory.drain()
+    lesson = bench.rule.memory_id or ""
+    assert memory.get(lesson).deleted_at is None
+    book.retire(services, "default", rule.id)
+    assert memory.get(lesson).deleted_at is not None
+    book.undo(services, "default", rule.id)
+    assert memory.get(lesson).deleted_at is None
+    book.retire(services, "default", rule.id)
+    book.approve(services, "default", rule.id)
+    assert memory.get(lesson).deleted_at is None
+    # A lesson that a person forgot does not return with a rule.
+    memory.forget(lesson)
+    book.retire(services, "default", rule.id)
+    book.undo(services, "default", rule.id)
+    assert memory.get(lesson).deleted_at is not None
+
+
+def test_a_rule_that_was_retired_before_its_lesson_was_stored_gets_none(bench: Bench) -> None:
+    services, scope = bench.memory.services, bench.memory.scope
+    rule = book.propose(services, scope, "edit: */generated/*", "it is generated")
+    book.approve(services, "default", rule.id)
+    book.retire(services, "default", rule.id)
+    bench.memory.drain()
+    assert bench.rule.memory_id is None
+
+
+def test_a_rule_of_a_person_mentions_no_reports(bench: Bench) -> None:
+    services, scope = bench.memory.services, bench.memory.scope
+    rule = book.propose(services, scope, "shell: make deploy prod", "deploys are Bob's")
+    book.approve(services, "default", rule.id)
+    warned = bench.call("make deploy prod")
+    book.approve(services, "default", rule.id)
+    denied = bench.call("make deploy prod")
+    assert (warned.decision, denied.decision) == ("warn", "deny")
+    bench.memory.drain()
+    lesson = bench.memory.get(bench.rule.memory_id or "").content
+    for text in (warned.reason, denied.reason, lesson):
+        assert "report" not in text and "went wrong" not in text
+        assert "deploys are Bob's" in text
 
 
 def test_the_systems_own_blocks_never_enter_the_log(bench: Bench, places: Places) -> None:

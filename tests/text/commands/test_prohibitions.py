@@ -11,8 +11,10 @@ from meritory.text.commands.prohibitions import (
     forbids,
     is_ruled_out,
     lifted_kinds,
+    ordered_constraints,
     stated_constraints,
 )
+from meritory.text.extract.attribution import sentences
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,66 @@ def test_constraints_are_read_out_of_a_text(text: str, expected: list[tuple[str,
 
 
 @pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Do not push anything in this session.", [("no_push", "")]),
+        ("Do not push in this session", [("no_push", "")]),
+        ("Never push to main.", [("no_push", "main")]),
+        ("Refactor the parser, but don't commit yet", [("no_commit", "")]),
+        ("Fix the bug and please do not push", [("no_push", "")]),
+        ("Please don't run git push", [("no_push", "")]),
+        ("don't touch the migrations folder", [("no_edit", "migrations")]),
+        (
+            "Rename the field, don't change anything in db/migrations",
+            [("no_edit", "db/migrations")],
+        ),
+        ("Do not edit `src/gen/api.ts`", [("no_edit", "src/gen/api.ts")]),
+        ("leave the config directory alone", [("no_edit", "config")]),
+        ("You must not install any packages", [("no_install", "")]),
+        ("do not run npm install for now", [("no_install", "")]),
+        ("I told you not to push", [("no_push", "")]),
+        ("Important: do not deploy today", [("no_publish", "")]),
+        ("Work on the importer, local only", [("local_only", "")]),
+        ("no commits please", [("no_commit", "")]),
+        ("don't make any commits", [("no_commit", "")]),
+        ("Do not delete any files", [("no_delete", "")]),
+        ("Show the place where the worker waits and do not push", [("no_push", "")]),
+        # Descriptions, past statements, reports, tasks about texts, quotes and questions.
+        ("Write a test that users do not delete files", []),
+        ("The script should never push", []),
+        ("Yesterday Bob said do not push", []),
+        ("Last week I told Ann not to push", []),
+        ("Add to the README: do not push to main", []),
+        ('Put "do not push to main" into the docs', []),
+        ("Make the deploy job fail so people don't push to main", []),
+        ("we never push to main here, where is that written down", []),
+        ("The hook does not push", []),
+        ("why did the agent not push?", []),
+        ("Should I not commit yet?", []),
+        ("If the tests fail, do not push", []),
+        ("do not push until all tests pass", []),
+        ("do not commit secrets", []),
+        ("Add a flag so that workers don't install packages", []),
+        ("the migrations folder was not touched", []),
+        ("I did not push anything", []),
+        ("there is a rule that says never commit", []),
+        ("find out who changed the migrations folder", []),
+        ("Do not change the behaviour of the parser", []),
+        ("don't touch anything else", []),
+        ("review the branches where we use `git add` but don't change the local folder tree", []),
+        ("fix 28, 31 (local only), 33", []),
+    ],
+)
+def test_a_prompt_forbids_by_an_order(prompt: str, expected: list[tuple[str, str]]) -> None:
+    found = [
+        (one.kind, one.argument)
+        for spoken in sentences(prompt)
+        for one in ordered_constraints(spoken.text, spoken.bare)
+    ]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
     ("kind", "line", "expected"),
     [
         ("no_push", "cd x && git push -u origin HEAD", True),
@@ -121,6 +183,14 @@ def test_every_kind_can_be_said_as_a_claim() -> None:
 def test_a_constraint_is_taken_back_in_words() -> None:
     assert lifted_kinds("ok, you may push now") == ("no_push", "local_only")
     assert lifted_kinds("can you push?") == ()
+    assert lifted_kinds("Looks good, go ahead and push") == ("no_push", "local_only")
+    assert lifted_kinds("it's fine to install packages now") == ("no_install",)
+    assert lifted_kinds("You may edit the migrations again") == ("no_edit",)
+    assert lifted_kinds("feel free to commit") == ("no_commit", "local_only")
+    assert lifted_kinds("ok, push it now") == ("no_push", "local_only")
+    assert lifted_kinds("the docs say users may push tags") == ()
+    assert lifted_kinds("it is not fine to push") == ()
+    assert lifted_kinds("do not go ahead and push") == ()
     assert lifted_kinds("I never said you can push to main") == ()
     assert lifted_kinds("who told you that you can push now") == ()
 

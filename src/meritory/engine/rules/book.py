@@ -17,6 +17,9 @@ from meritory.domain.memory import Scope
 from meritory.domain.rule import ActionQuery, Rule, RuleEvent, RuleEventKind, State, Trigger
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import RULE_JOB
+from meritory.engine.memories.purge import forget
+from meritory.engine.memories.undo import last_change
+from meritory.engine.memories.undo import undo as undo_change
 from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.feedback import WINDOW_S
@@ -30,6 +33,8 @@ from meritory.text.normalize import check_text
 from meritory.text.secrets import redact
 
 LEARNER: Final = "reports"
+RULE_TAG: Final = "prevention-rule"
+_LESSON_RETIRED: Final = "its rule was retired"
 RULES_LIMIT_COUNT: Final = 200
 TEXT_LIMIT_CHARS: Final = 300
 HISTORY_LIMIT_COUNT: Final = 50
@@ -298,7 +303,7 @@ def approve(services: Services, user: str, name: str) -> Rule:
         change = RuleChange("approved", "", now, above, services.actor, before=before)
         return put(transaction, user, rule, change)
 
-    return services.store.write(user, work)
+    return _with_lesson(services, user, services.store.write(user, work))
 
 
 def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
@@ -313,7 +318,7 @@ def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
         change = RuleChange("retired", reason, now, "retired", services.actor)
         return put(transaction, user, rule, change)
 
-    return services.store.write(user, work)
+    return _with_lesson(services, user, services.store.write(user, work))
 
 
 def undo(services: Services, user: str, name: str) -> Rule:
@@ -336,7 +341,24 @@ def undo(services: Services, user: str, name: str) -> Rule:
         change = RuleChange("undone", last.kind, now, actor=services.actor)
         return put(transaction, user, held, change)
 
-    return services.store.write(user, work)
+    return _with_lesson(services, user, services.store.write(user, work))
+
+
+def _with_lesson(services: Services, user: str, rule: Rule) -> Rule:
+    """Forget the lesson that was stored for a retired rule, and restore it with the rule.
+
+    A report's own lesson remains: the mistake was made all the same.
+    """
+    lesson = services.store.get(user, rule.memory_id) if rule.memory_id else None
+    if lesson is None or RULE_TAG not in lesson.tags:
+        return rule
+    if rule.state == "retired":
+        forget(services, lesson, _LESSON_RETIRED)
+    elif lesson.deleted_at is not None:
+        last = last_change(services.store.history(user, lesson.id))
+        if (last.action, last.why) == ("delete", _LESSON_RETIRED):
+            undo_change(services, lesson)
+    return rule
 
 
 def try_out(services: Services, scope: Scope, name: str) -> tuple[Rule | None, Replay]:

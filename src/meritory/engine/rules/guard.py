@@ -163,13 +163,17 @@ def _verdict(rule: Rule) -> GuardVerdict:
     if decision == "allow":
         return GuardVerdict(decision, rule_id=rule.id)
     said = harmless(rule.text)[:_SAID_LIMIT_CHARS].rstrip(".")
+    name, trigger = rule.id[:_ID_CHARS], harmless(str(rule.trigger))
+    # A rule without a report was made by a person.
     times = "once" if rule.report_count == 1 else f"{rule.report_count} times"
-    name = rule.id[:_ID_CHARS]
-    cause = f'"{said}" (reported {times}; rule {name}, on `{harmless(str(rule.trigger))}`).'
-    reason = f"[meritory: this went wrong before: {cause} Make sure that it is wanted.]"
+    reported = f"reported {times}; " if rule.report_count else ""
+    cause = f'"{said}" ({reported}rule {name}, on `{trigger}`).'
+    why = "this went wrong before" if rule.report_count else "the user made a rule about this"
+    reason = f"[meritory: {why}: {cause} Make sure that it is wanted.]"
     if decision == "deny":
+        source = "of reports" if rule.report_count else "of a rule that the user made"
         reason = (
-            f"Meritory blocks this because of reports: {cause} Do not try to get around it. If the"
+            f"Meritory blocks this because {source}: {cause} Do not try to get around it. If the"
             f" user wants it all the same, they can run `meritory rules retire {name}`."
         )
     return GuardVerdict(decision, reason, rule.id)

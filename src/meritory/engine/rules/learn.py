@@ -29,17 +29,25 @@ from meritory.domain.session import Event
 from meritory.engine.jobs.runner import Effect, no_effect
 from meritory.engine.memories.write import write
 from meritory.engine.rules import book
-from meritory.engine.rules.book import RuleChange
+from meritory.engine.rules.book import RULE_TAG, RuleChange
 from meritory.engine.services import Services
+from meritory.engine.sessions.context import storable
 from meritory.rank import ladder
 from meritory.rank.feedback import WINDOW_S, Seen, attribute
 from meritory.rank.ladder import ACTIVE, LIFE
 from meritory.store.contract.store import Transaction
 from meritory.text.commands import triggers
 from meritory.text.commands.actions import read_action, recorded_tool_action, stems
-from meritory.text.commands.prohibitions import claim, forbids, lifted_kinds, stated_constraints
+from meritory.text.commands.prohibitions import (
+    claim,
+    forbids,
+    lifted_kinds,
+    ordered_constraints,
+    stated_constraints,
+)
+from meritory.text.extract.attribution import sentences
+from meritory.text.secrets import redact
 
-RULE_TAG: Final = "prevention-rule"
 RECENT_LIMIT_COUNT: Final = 80
 _FORMER: Final[tuple[State, ...]] = ("expired", "retired")
 # Far more events than a rule gets while an action can still be reported.
@@ -69,27 +77,12 @@ def learn_constraints(services: Services, report: FeedbackEvent) -> None:
     # Only a person may lift a person's constraint; an agent may add one for itself.
     lifted = lifted_kinds(text) if report.origin == "user" else ()
     stated = stated_constraints(text)
-    if key is not None and (lifted or stated):
-
-        def work(transaction: Transaction) -> None:
-            transaction.lift_session_constraints(user, key, lifted, report.at)
-            for rule in stated:
-                constraint = SessionConstraint(
-                    key, rule.kind, rule.argument, rule.said, report.id, report.at
-                )
-                if transaction.put_session_constraint(user, constraint):
-                    transaction.count(user, "rules.constrained")
-                    # The timeline omits the words: a purge could not find them here.
-                    event = Event(
-                        at=report.at,
-                        category="rules",
-                        name="rules.constrained",
-                        session_key=key,
-                        details={"kind": rule.kind, "argument": rule.argument},
-                    )
-                    transaction.log_events(user, [event])
-
-        services.store.write(user, work)
+    if key is not None:
+        constraints = [
+            SessionConstraint(key, one.kind, one.argument, one.said, report.id, report.at)
+            for one in stated
+        ]
+        _change_constraints(services, user, key, lifted, constraints)
     proposals = [
         Draft(
             content=claim(rule.kind, rule.argument),
@@ -105,6 +98,54 @@ def learn_constraints(services: Services, report: FeedbackEvent) -> None:
     ]
     if proposals:
         write(services, user, proposals)
+
+
+def learn_from_prompt(services: Services, user: str, key: str, prompt: str) -> None:
+    """Store the constraints that the user types in a prompt, and lift those that it takes back.
+
+    They hold for the session; extraction decides what is remembered beyond it.
+    """
+    own = [spoken for spoken in sentences(storable(prompt)) if not spoken.is_question]
+    lifted = [kind for spoken in own for kind in lifted_kinds(spoken.bare)]
+    now = services.world.now()
+    stated = [
+        SessionConstraint(key, one.kind, one.argument, redact(one.said), None, now)
+        for spoken in own
+        for one in ordered_constraints(spoken.text, spoken.bare)
+    ]
+    try:
+        _change_constraints(services, user, key, lifted, stated)
+    except MeritoryError as error:
+        services.observer.failed("rules", error)
+
+
+def _change_constraints(
+    services: Services,
+    user: str,
+    key: str,
+    lifted: Sequence[str],
+    stated: Sequence[SessionConstraint],
+) -> None:
+    """Lift constraints of a session, then store those that are stated."""
+    if not (lifted or stated):
+        return
+
+    def work(transaction: Transaction) -> None:
+        transaction.lift_session_constraints(user, key, lifted, services.world.now())
+        for constraint in stated:
+            if transaction.put_session_constraint(user, constraint):
+                transaction.count(user, "rules.constrained")
+                # The timeline omits the words: a purge could not find them here.
+                event = Event(
+                    at=constraint.at,
+                    category="rules",
+                    name="rules.constrained",
+                    session_key=key,
+                    details={"kind": constraint.kind, "argument": constraint.argument},
+                )
+                transaction.log_events(user, [event])
+
+    services.store.write(user, work)
 
 
 def learn_rule(services: Services, report: FeedbackEvent) -> None:
@@ -293,10 +334,11 @@ class _RuleLearner:
 def remember_rule(services: Services, job: Job) -> Effect:
     """Store a rule that warns or blocks as a memory, and return the effect that links both."""
     rule = services.store.rule(job.user, job.key)
-    if rule.memory_id is not None:
+    if rule.memory_id is not None or rule.state == "retired":
         return no_effect
+    mind = "mind what was reported" if rule.report_count else "mind the user's rule"
     draft = Draft(
-        content=f"Before {rule.tool} `{rule.pattern}`, mind what was reported: {rule.text}",
+        content=f"Before {rule.tool} `{rule.pattern}`, {mind}: {rule.text}",
         kind="lesson",
         user=job.user,
         project=rule.project,

@@ -27,6 +27,7 @@ from meritory.domain.session import (
 from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.observer import timeline
+from meritory.engine.rules.learn import learn_from_prompt
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, find_known_session, storable
 from meritory.engine.sessions.packing import Served
@@ -398,6 +399,8 @@ def user_prompt_submit(call: Call) -> Injected:
     """Report a prompt, and return the memories that it calls for."""
     body: PromptSubmit = call.body
     engine, known = _open(call)
+    prompt = without_context(body.prompt)
+    learn_from_prompt(engine.services, engine.scope.user, body.session_key, prompt)
     if is_duplicate(call, engine.scope, body.prompt) or (body.silent and known is None):
         # A session must not start with memories that the agent never sees.
         return Injected.nothing()

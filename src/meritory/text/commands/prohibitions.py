@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,6 +16,7 @@ from meritory.text.language import pattern, read_language
 SAID_LIMIT_CHARS: Final = 200
 _TEXT_LIMIT_CHARS: Final = 20_000
 _SENTENCE: Final = re.compile(r"[^.!?\n;]+")
+_MASKED: Final = re.compile("\x01+")
 _CLAUSE_END: Final = re.compile(r"[,:]")
 _FILE: Final = "en/commands"
 _pattern: Final = partial(pattern, _FILE)
@@ -26,6 +27,8 @@ _LIFTS: Final[dict[str, tuple[str, ...]]] = {
     "deploy": ("no_publish", "local_only"),
     "delete": ("no_delete",),
     "install": ("no_install",),
+    "use": ("no_network",),
+    **dict.fromkeys(("edit", "touch", "change", "modify"), ("no_edit",)),
 }
 
 
@@ -61,12 +64,41 @@ class Constraint:
 
 def stated_constraints(text: str) -> tuple[Constraint, ...]:
     """Return what a text forbids for the session, each kind once."""
+    return _constraints(text, lambda _sentence, _match: True)
+
+
+def ordered_constraints(text: str, bare: str) -> tuple[Constraint, ...]:
+    """Return what a sentence of a prompt orders the agent not to do.
+
+    `bare` is the sentence with quoted words masked. Quoted names count, quoted sentences do not.
+    """
+
+    def unmasked(match: re.Match[str]) -> str:
+        quoted = text[match.start() : match.end()]
+        return " " * len(quoted) if re.search(r"\s", quoted) else quoted
+
+    found = _constraints(_MASKED.sub(unmasked, bare), _is_order)
+    return tuple(replace(one, said=text[:SAID_LIMIT_CHARS]) for one in found)
+
+
+def _is_order(sentence: str, match: re.Match[str]) -> bool:
+    before = sentence[: match.start()]
+    is_modal = match[0].lower().startswith(("must", "should", "may"))
+    if _pattern("clause_of_others").search(before):
+        return False
+    is_to_agent = is_modal and _pattern("modal_order").search(before)
+    return bool(is_to_agent or _pattern("order").search(before))
+
+
+def _constraints(
+    text: str, is_meant: Callable[[str, re.Match[str]], bool]
+) -> tuple[Constraint, ...]:
     constraints: dict[tuple[str, str], Constraint] = {}
     for sentence in _sentences(text):
         said = sentence[:SAID_LIMIT_CHARS]
         for key, kind in _STATED_KINDS.items():
             for match in _pattern(key).finditer(sentence):
-                if _is_whole(sentence, match):
+                if _is_whole(sentence, match) and is_meant(sentence, match):
                     name = match.groupdict().get("name", "")
                     constraints.setdefault((kind, name), Constraint(kind, said, name))
     return tuple(constraints.values())
