@@ -38,7 +38,8 @@ from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
 from meritory.store.sql.rules import SqlRuleReads, SqlRuleWrites
-from meritory.store.sql.sessions import SqlSessionReads, SqlSessionWrites
+from meritory.store.sql.session_rows import SqlSessionRowReads, SqlSessionRowWrites
+from meritory.store.sql.sessions import SqlSessionReads
 
 _EMBEDDERS = RecordTable("embedders", EmbedderInfo)
 _TOKENS = RecordTable("access_tokens", AccessToken)
@@ -114,6 +115,7 @@ class SqlStore(
     SqlMemoryReads,
     SqlDashboardReads,
     SqlSessionReads,
+    SqlSessionRowReads,
     TaughtReader,
     SqlFeedbackReads,
     SqlRuleReads,
@@ -238,7 +240,7 @@ class SqlStore(
 
 class SqlTransaction(
     SqlMemoryWrites,
-    SqlSessionWrites,
+    SqlSessionRowWrites,
     SqlPredictorWrites,
     SqlFeedbackWrites,
     SqlRuleWrites,
