@@ -1,4 +1,4 @@
-"""Commands about sessions: list, show, pipeline, why, backtest."""
+"""Commands about sessions: list, show, forget, pipeline, why, backtest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, current_home, group, limit_option, opened, opened_services
+from meritory.cli.command import (
+    command,
+    current_home,
+    group,
+    limit_option,
+    opened,
+    opened_services,
+    require_yes,
+    yes_option,
+)
 from meritory.cli.output import (
     Answer,
     Block,
@@ -124,6 +133,41 @@ def show(key: str, everything: bool) -> Answer:
         ]
     plain = {**_SESSIONS.json((session, score)), "results": [view.json(one) for one in chosen]}
     return Answer(plain, Fields(pairs), *view.blocks(chosen))
+
+
+@command("forget", "meritory sessions forget 7f3c2a", parent=sessions)
+@click.argument("key")
+@click.option("--memories", is_flag=True, help="Also erase memories learned only in this session.")
+@yes_option
+def forget(key: str, memories: bool, yes: bool) -> Answer:
+    """Erase a session permanently, with its transcript and ratings.
+
+    KEY is the session's key as `meritory sessions` prints it, or the beginning of one. Erased are
+    its transcript, digest, prompts, candidates, labels, ratings, events, actions, reports, rejected
+    proposals and jobs. Memories that were learned in it stay, unless --memories is given.
+    """
+    from meritory.engine.sessions.erasure import erase_session, memories_only_from
+
+    with opened() as memory:
+        services, user = memory.services, memory.scope.user
+        session = find_session(memory, key)
+        only, _ = memories_only_from(services, user, session.key)
+        learned = f"{len(only)} memories learned only in it {'go too' if memories else 'stay'}"
+        what = f"session {session.key} of {session.started_at:%Y-%m-%d}; {learned}"
+        require_yes(f"{what}\nErase permanently? This cannot be undone.", yes=yes)
+        erased = erase_session(services, user, session.key, with_memories=memories)
+    rows = ", ".join(f"{count} {table}" for table, count in erased.rows.items())
+    note("earlier backups are not changed and may still contain it")
+    return Answer(
+        {
+            "id": erased.key,
+            "rows": erased.rows,
+            "memories": list(erased.memory_ids),
+            "kept_memory_count": erased.kept_memory_count,
+        },
+        f"erased session {erased.key}: {rows}",
+        f"{len(erased.memory_ids)} memories erased, {erased.kept_memory_count} kept",
+    )
 
 
 def find_session(memory: Memory, key: str) -> SessionRecord:

@@ -49,6 +49,7 @@ FORMS = ("meritory", "jsonl", "mem0", "claude-mem", "basic-memory", "markdown")
 
 @command("export", "meritory export memories.jsonl")
 @click.argument("file")
+@click.option("--all", "everything", is_flag=True, help="Also sessions, labels and models.")
 @click.option(
     "--format",
     "form",
@@ -57,16 +58,20 @@ FORMS = ("meritory", "jsonl", "mem0", "claude-mem", "basic-memory", "markdown")
     type=click.Choice(("jsonl", "markdown")),
     help="JSON lines for programs, or a folder of notes for people.",
 )
-def export(file: str, form: str) -> Answer:
-    """Write everything as JSON lines.
+def export(file: str, everything: bool, form: str) -> Answer:
+    """Write memories as JSON lines.
 
     FILE must not exist yet; - writes to stdout. Exports all memories of the user in all projects,
-    with their history: `meritory import` restores them exactly. With --format markdown FILE is a
-    new folder with one note per project that lists the live memories, for reading only.
+    with their history: `meritory import` restores them exactly. Sessions with their transcripts,
+    uses, labels and comparisons, and learned models, follow with --all. With --format markdown FILE
+    is a new folder with one note per project that lists the live memories, for reading only.
     """
     from meritory.engine.transfer.export import export_lines, write_export, write_notes
+    from meritory.engine.transfer.learned import LEFT_OUT
 
     target = Path(file)
+    if everything and form == "markdown":
+        raise InputError("notes list memories only", hint="remove --all, or --format markdown")
     if form == "markdown":
         with opened() as memory:
             count, file_count = write_notes(memory.services, memory.scope.user, target)
@@ -82,18 +87,28 @@ def export(file: str, form: str) -> Answer:
             raise InputError("stdout is closed", hint="name a file instead of -")
         is_seen = is_terminal(sys.stdout)
         with opened() as memory:
-            for line in export_lines(memory.services, memory.scope.user):
+            lines = export_lines(memory.services, memory.scope.user, with_learned=everything)
+            for line in lines:
                 # No stored text may control a terminal.
                 safe = json_text(json.loads(line)) if is_seen else line
                 sys.stdout.buffer.write(safe.encode() + b"\n")
             _note_omitted(memory)
+        if not everything:
+            note(f"left out: {LEFT_OUT}; --all exports them as well")
         sys.stdout.buffer.flush()
         return Answer({})
     with opened() as memory, bar("exporting") as progress:
-        count = write_export(memory.services, memory.scope.user, target, progress)
+        services, user = memory.services, memory.scope.user
+        count = write_export(services, user, target, progress, with_learned=everything)
         _note_omitted(memory)
-    line = f"exported {count} memories to {target}"
-    return Answer({"file": str(target.absolute()), "memory_count": count}, line)
+    if not everything:
+        note(f"left out: {LEFT_OUT}; --all exports them as well")
+    plain = {
+        "file": str(target.absolute()),
+        "memory_count": count,
+        "left_out": None if everything else LEFT_OUT,
+    }
+    return Answer(plain, f"exported {count} memories to {target}")
 
 
 def _note_omitted(memory: Memory) -> None:

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from session_kit import Desk
+from session_kit import NOTES, Desk
 
 from meritory import Memory
+from meritory.domain.errors import InputError
 from meritory.domain.memory import HistoryEntry, MemoryRecord
 from meritory.domain.quality import Refusal
+from meritory.engine.predictor.state import known_state
+from meritory.engine.quality import maintenance
 from meritory.engine.rules.book import propose
 from meritory.engine.transfer import export
 from meritory.engine.transfer.export import EXTRA_NAMES as NAMES
 from meritory.engine.transfer.export import HISTORY, MEMORY
+from meritory.rank.features import FEATURE_VERSION
 from places import Places
 from transfer_kit import import_file
 
@@ -171,3 +175,81 @@ def test_the_columns_of_a_memory_are_its_fields() -> None:
     names = [field.name for field in fields(MemoryRecord)]
     assert list(MEMORY) == names
     assert {*HISTORY, "memory_id", "after"} == {field.name for field in fields(HistoryEntry)}
+
+
+# -- sessions and models ------------------------------------------------------------------------
+
+
+def learned(desk: Desk, count: int = 14) -> None:
+    """Sessions that the predictor learns from, some of them packed."""
+    ids = desk.note(*NOTES)
+    for number in range(count):
+        session = desk.memory.session(f"run-{number}", context=NOTES[number % len(NOTES)])
+        desk.finish(session, used={ids[number % len(NOTES)]: 1.0})
+        desk.clock.go(hours=5)
+        if number == count // 2:
+            maintenance.pack(desk.memory.services, "default")
+
+
+def with_learned(memory: Memory, path: Path) -> Path:
+    export.write_export(
+        memory.services, "default", path, lambda done, total: None, with_learned=True
+    )
+    return path
+
+
+def test_sessions_labels_and_models_come_back(desks: Desks, tmp_path: Path) -> None:
+    desk = desks()
+    learned(desk)
+    path = with_learned(desk.memory, tmp_path / "all.jsonl")
+    copy = desks("copy.db")
+    for _ in range(2):
+        report = import_file(copy.memory.services, copy.memory.scope, path)
+        assert report.problems == []
+    store, restored = desk.store, copy.store
+    keys = [one.key for one in store.sessions("default", 100)]
+    assert [one.key for one in restored.sessions("default", 100)] == keys
+    for key in keys:
+        assert copy.state(key) == desk.state(key)
+        assert restored.comparison("default", key) is not None
+    before, after = (one.memory.predictor_status() for one in (desk, copy))
+    assert before["phase"] != "collecting"
+    assert after["phase"] == before["phase"]
+    states = [known_state(one.memory.services, "default") for one in (desk, copy)]
+    assert states[0] == states[1]
+    shelves, others = desk.memory.services.shelves, copy.memory.services.shelves
+    assert shelves is not None and others is not None
+    versions = shelves.of("default").versions()
+    assert versions and others.of("default").versions() == versions
+    # Training reads the same numbers, to the last bit.
+    taught, again = (
+        one.taught_sessions("default", FEATURE_VERSION, 100) for one in (store, restored)
+    )
+    assert [one.key for one in again] == [one.key for one in taught]
+    assert all((a.features == b.features).all() for a, b in zip(taught, again, strict=True))
+    # The history of use goes on.
+    session = copy.memory.session("next", context=NOTES[0])
+    assert session.memories
+
+
+def test_an_export_leaves_sessions_out_unless_they_are_asked_for(desk: Desk) -> None:
+    learned(desk, 2)
+    names = {name for line in exported(desk.memory) for name in line}
+    assert not names & {"session", "model", "predictor_state"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"session": {}},
+        {"session": {"sessions": [{}]}},
+        {"session": {"secrets": []}},
+        {"model": "AAAA"},
+        {"model": 3},
+        {"predictor_state": "[]"},
+        {"session": None, "model": None},
+    ],
+)
+def test_a_learned_line_that_does_not_fit_is_refused(line: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        export.check_line(line, "default")

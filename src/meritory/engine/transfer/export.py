@@ -1,4 +1,4 @@
-"""Export: everything of a user as lines of JSON, or live memories as Markdown notes.
+"""Export: memories as lines of JSON, sessions and models on request; or Markdown notes.
 
 An import restores the lines exactly. A memory and its history are checked field by field, other
 records by their dataclass; a row that passes the check cannot fail when it is stored.
@@ -38,6 +38,8 @@ from meritory.domain.rule import Rule, RuleEvent, State
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories import validate
 from meritory.engine.services import Services
+from meritory.engine.transfer.learned import NAMES as LEARNED_NAMES
+from meritory.engine.transfer.learned import LearnedLine, check_learned, learned_rows
 from meritory.store.contract.memories import Attribute
 from meritory.text.entities import entity_key
 from meritory.text.normalize import checked_content
@@ -57,8 +59,11 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 
-def export_lines(services: Services, user: str) -> Iterator[str]:
-    """Yield a header, then everything of a user, as lines of JSON."""
+def export_lines(services: Services, user: str, *, with_learned: bool = False) -> Iterator[str]:
+    """Yield a header, then the memories of a user and their records, as lines of JSON.
+
+    With `with_learned` sessions, the predictor's state and models follow.
+    """
     store = services.store
     yield json_line({"meritory_export": FORMAT_VERSION, "at": moment_text(services.world.now())})
     stated = store.stated_attributes(user)
@@ -79,6 +84,8 @@ def export_lines(services: Services, user: str) -> Iterator[str]:
         yield json_line({"dependency": [asdict(attribute) for attribute in pair]})
     yield from map(json_line, _extra_rows(services, user))
     yield json_line({"counters": store.counters(user)})
+    if with_learned:
+        yield from map(json_line, learned_rows(services, user))
 
 
 def _extra_rows(services: Services, user: str) -> Iterator[dict[str, Any]]:
@@ -104,7 +111,9 @@ def _extra_rows(services: Services, user: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def write_export(services: Services, user: str, target: Path, progress: Progress) -> int:
+def write_export(
+    services: Services, user: str, target: Path, progress: Progress, *, with_learned: bool = False
+) -> int:
     """Write an export file atomically and return the number of its memories."""
     if target.exists():
         raise InputError(f"{target} already exists", hint="choose another name")
@@ -117,7 +126,8 @@ def write_export(services: Services, user: str, target: Path, progress: Progress
     try:
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            for count, line in enumerate(export_lines(services, user)):
+            lines = export_lines(services, user, with_learned=with_learned)
+            for count, line in enumerate(lines):
                 file.write(line + "\n")
                 memory_count += line.startswith(_MEMORY_START)
                 if count % _PROGRESS_STEP == 0:
@@ -416,6 +426,7 @@ class ExportedLine:
     dependency: tuple[Attribute, Attribute] | None = None
     counters: dict[str, int] = field(default_factory=dict)
     extra: ExtraRow | None = None
+    learned: LearnedLine | None = None
 
 
 def check_line(value: Any, user: str) -> ExportedLine:
@@ -428,6 +439,8 @@ def check_line(value: Any, user: str) -> ExportedLine:
         return ExportedLine(memory=_check_memory(value, user))
     if isinstance(value, dict) and value.keys() & set(EXTRA_NAMES):
         return ExportedLine(extra=_check_extra(value, user))
+    if isinstance(value, dict) and value.keys() & set(LEARNED_NAMES):
+        return ExportedLine(learned=check_learned(value))
     if not isinstance(value, dict) or not value or value.keys() - {"dependency", "counters"}:
         raise InputError("expected a memory, a dependency or counters")
     pair, counters = value.get("dependency"), value.get("counters", {})

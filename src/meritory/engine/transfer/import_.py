@@ -24,6 +24,7 @@ from meritory.engine.memories.write import indexed, prepare_batch, store_batch
 from meritory.engine.services import Services
 from meritory.engine.transfer import entries, export, markdown
 from meritory.engine.transfer.entries import Form, FoundFiles, ImportEntry, ImportLine
+from meritory.engine.transfer.learned import put_learned, put_models
 from meritory.engine.transfer.memory_programs import JSON_LIMIT_BYTES, read_claude_mem, read_mem0
 from meritory.ports.embedder import Vectors
 from meritory.store.contract.store import Transaction
@@ -292,6 +293,7 @@ class _ExportImporter:
             else:
                 problems.append(line.problem(str(checked)))
         memories = [line.memory for line in lines if line.memory is not None]
+        learned = [line.learned for line in lines if line.learned is not None]
         texts = [] if self.options.is_dry else [memory.record.content for memory in memories]
         vectors = self.services.embedding.documents(texts)
 
@@ -306,10 +308,14 @@ class _ExportImporter:
                 for memory, made in zip(memories, vectors, strict=True)
             )
             self._put_others(transaction, lines)
+            put_learned(transaction, self.user, learned)
             return outcomes
 
         def store() -> BatchResult:
             work = find_new if self.options.is_dry else restore
+            if not self.options.is_dry:
+                # Before the state that names them.
+                put_models(self.services, self.user, learned)
             outcomes = self.services.store.write(self.user, work)
             if problems:
                 outcomes["refused"] = len(problems)

@@ -30,6 +30,7 @@ from meritory.engine.observe.observer import timeline
 from meritory.engine.rules.learn import learn_from_prompt
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, find_known_session, storable
+from meritory.engine.sessions.erasure import erase_session
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ratings import RatingsTaken
@@ -272,6 +273,21 @@ class SessionsOut(msgspec.Struct):
 
     results: list[SessionOut]
     before: str | None
+
+
+class EraseQuery(UserQuery, kw_only=True):
+    """The user, and whether memories that were learned only in the session are erased as well."""
+
+    memories: bool = False
+
+
+class SessionGone(msgspec.Struct):
+    """The number of erased rows by table, the erased memories, and how many stay."""
+
+    id: str
+    rows: dict[str, int]
+    memories: list[str]
+    kept_memory_count: int
 
 
 class CandidateOut(
@@ -547,6 +563,13 @@ def show_session(call: Call) -> SessionOut:
     return SessionOut.judged(store.session_summary(user, key), store.session_score(user, key))
 
 
+def forget_session(call: Call) -> SessionGone:
+    """Erase a session with its transcript and ratings for good; its memories stay."""
+    services, user = call.whole_user()
+    erased = erase_session(services, user, call.path["key"], with_memories=call.query.memories)
+    return SessionGone(erased.key, erased.rows, list(erased.memory_ids), erased.kept_memory_count)
+
+
 def candidates(call: Call) -> Results[CandidateOut]:
     """Show every candidate of a session with every number as served."""
     services, user = call.whole_user()
@@ -583,5 +606,6 @@ ROUTES = (
     Route("GET", f"{_ONE}/memories", candidates, "read", "user", query=UserQuery),
     # Last: the path of a key matches the others too.
     Route("GET", _ONE, show_session, "read", "user", query=UserQuery),
+    Route("DELETE", _ONE, forget_session, "admin", "user", query=EraseQuery),
     Route("GET", "/api/timeline/{id:path}", events, "read", "user", query=UserQuery),
 )

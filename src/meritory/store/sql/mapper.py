@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ import numpy as np
 from meritory.domain.codec import record_from_dict, record_to_dict, source_to_dict
 from meritory.domain.errors import Corrupt, InputError, MeritoryError
 from meritory.domain.memory import MemoryRecord, Source
+from meritory.domain.session import Turn
 from meritory.domain.world import moment_text, parse_moment
 
 R = TypeVar("R")
@@ -100,6 +102,23 @@ CODECS: Mapping[str, ColumnCodec] = {
     ),
     "MemoryRecord": ColumnCodec(lambda record: _json_text(record_to_dict(record)), _past_record),
 }
+
+
+def encode_transcript(turns: Sequence[Turn]) -> bytes:
+    """Return turns as the store keeps them."""
+    text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
+    return zlib.compress(text.encode("utf-8", "surrogatepass"))
+
+
+def decode_transcript(content: bytes | None) -> tuple[Turn, ...]:
+    """Return the turns of a stored transcript; none without one."""
+    if content is None:
+        return ()
+    try:
+        text = zlib.decompress(bytes(content)).decode("utf-8", "surrogatepass")
+    except (zlib.error, ValueError) as error:
+        raise Corrupt(f"a stored transcript cannot be read: {error}") from error
+    return tuple(Turn(role, said) for role, said in json.loads(text))
 
 
 class RecordTable(Generic[R]):

@@ -9,6 +9,7 @@ from typing import Any
 from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.store.contract.memories import Attribute, FloatArray, Indexed, MemoryChange
+from meritory.store.sql.erasure import erase_session
 from meritory.store.sql.mapper import RecordTable, SqlConnection, as_json
 from meritory.store.sql.memories import (
     COUNTERS,
@@ -194,6 +195,12 @@ class SqlMemoryWrites(SqlMemoryQueries):
             raise NotFound(f"no memory {memory_id[:40]!r}")
         purge.erase(self.connection, user, memory_id)
         self._note_purge(user)
+
+    def erase_session(self, user: str, key: str, job_kinds: Sequence[str]) -> dict[str, int]:
+        """Erase a session and its jobs of these kinds; return the number of rows by table."""
+        counts = erase_session(self.connection, user, key, job_kinds)
+        self._note_purge(user)
+        return counts
 
     def _note_purge(self, user: str) -> None:
         """Let in-memory indexes and the engine know that a memory was erased."""

@@ -6,12 +6,11 @@ import functools
 import json
 import math
 import threading
-import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from meritory.domain.errors import Corrupt, NotFound
+from meritory.domain.errors import NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
     CHANNELS,
@@ -39,6 +38,8 @@ from meritory.store.sql.mapper import (
     RecordTable,
     SqlConnection,
     SqlReader,
+    decode_transcript,
+    encode_transcript,
     moment,
 )
 
@@ -93,23 +94,6 @@ _PUT_HIT = """INSERT INTO session_memories (session, memory_id, source, origins,
     ON CONFLICT (session, memory_id) DO UPDATE
         SET fts_hit_count = session_memories.fts_hit_count + 1"""
 OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
-
-
-def encode_transcript(turns: Sequence[Turn]) -> bytes:
-    """Return turns as the store keeps them."""
-    text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
-    return zlib.compress(text.encode("utf-8", "surrogatepass"))
-
-
-def decode_transcript(content: bytes | None) -> tuple[Turn, ...]:
-    """Return the turns of a stored transcript; none without one."""
-    if content is None:
-        return ()
-    try:
-        text = zlib.decompress(bytes(content)).decode("utf-8", "surrogatepass")
-    except (zlib.error, ValueError) as error:
-        raise Corrupt(f"a stored transcript cannot be read: {error}") from error
-    return tuple(Turn(role, said) for role, said in json.loads(text))
 
 
 def no_session(key: str) -> NotFound:
@@ -459,6 +443,12 @@ class SqlSessionReads(SqlOneSession):
         return [key for (key,) in rows]
 
     # -- learning -------------------------------------------------------------------------
+
+    def drop_history(self, user: str) -> None:
+        """Forget the cached usage history, after a session was erased."""
+        with self._history_lock:
+            self._histories.pop(user, None)
+        self._judged.pop(user, None)
 
     def past(self, scope: Scope, embedder: str | None) -> tuple[UsedSessions, int]:
         """Return which memories helped in which sessions, and the number of this project."""

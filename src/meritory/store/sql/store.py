@@ -40,7 +40,8 @@ from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
 from meritory.store.sql.rules import SqlRuleReads, SqlRuleWrites
-from meritory.store.sql.sessions import SqlSessionReads, SqlSessionWrites
+from meritory.store.sql.session_rows import SqlSessionRowReads, SqlSessionRowWrites
+from meritory.store.sql.sessions import SqlSessionReads
 
 _EMBEDDERS = RecordTable("embedders", EmbedderInfo)
 _TOKENS = RecordTable("access_tokens", AccessToken)
@@ -119,6 +120,7 @@ class SqlStore(
     SqlDashboardReads,
     SqlSessionReads,
     SqlInjectionReads,
+    SqlSessionRowReads,
     TaughtReader,
     SqlFeedbackReads,
     SqlRuleReads,
@@ -259,8 +261,8 @@ class SqlStore(
 
 class SqlTransaction(
     SqlMemoryWrites,
-    SqlSessionWrites,
     SqlInjectionWrites,
+    SqlSessionRowWrites,
     SqlPredictorWrites,
     SqlFeedbackWrites,
     SqlRuleWrites,

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from meritory.store.sql.candidates import unpack_memory
+from meritory.store.sql.erasure import redact
 from meritory.store.sql.mapper import SqlConnection
 from meritory.text.normalize import canonical
-
-# Replaces an erased text in the history of other memories.
-PURGED_TEXT = "[purged]"
+from meritory.text.redaction import PURGED_TEXT, Redaction, names_in, words_in
 
 _TEXT = "SELECT content FROM memories WHERE user = :user AND id = :id"
 _STATES = """SELECT before FROM memory_history
@@ -26,6 +25,7 @@ _WORN = """SELECT entry, before FROM memory_history
             AND content IN (SELECT value FROM json_each(:texts)))"""
 _REDACT = """UPDATE memory_history SET before = :before, undone = 1
     WHERE user = :user AND entry = :entry"""
+_OTHERS = "SELECT content FROM memories WHERE user = :user AND id <> :id"
 _REFUSED = "SELECT id, content, quote FROM refusals WHERE user = :user"
 # A shorter text occurs in many others by accident.
 _TELLING_CHARS = 12
@@ -108,12 +108,22 @@ def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
             connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
     unpack_memory(connection, user, memory_id)
     _forget_refusals(connection, names, texts)
+    _redact_sessions(connection, names, texts)
     for statement in _ERASURES:
         connection.execute(statement, names)
     # An entity that only this memory named would still show its name, and so would one that only a
     # dependency of the first needs: repeat until no entity is left without memories.
     while connection.execute(_ORPHAN_ENTITIES, names).rowcount:
         pass
+
+
+def _redact_sessions(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
+    """Erase the texts from the records of sessions, and names that no other memory has."""
+    known: set[str] = set()
+    for (content,) in connection.execute(_OTHERS, names):
+        known |= words_in(content)
+    erased = names_in("\n".join(texts)) - known
+    redact(connection, names["user"], Redaction(texts, erased))
 
 
 def _forget_refusals(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
