@@ -197,7 +197,7 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
 def _new_store(file: Path, home: Path) -> HealthCheck:
     """Check that a store that does not exist yet can be created."""
     target = Path(os.path.realpath(file))
-    if target.parent.is_dir() or file.parent == home and not file.is_symlink():
+    if target.parent.is_dir() or (file.parent == home and not file.is_symlink()):
         hint = "the first memory creates it"
         return HealthCheck("store", "ok", f"{file} does not exist yet", hint)
     told = f"{file} cannot be opened: there is no folder {target.parent}"
