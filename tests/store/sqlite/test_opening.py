@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from meritory.domain.errors import Busy, Corrupt, MeritoryError, ReadOnlyStore, StorageError
+from meritory.domain.errors import (
+    Busy,
+    Corrupt,
+    MeritoryError,
+    ReadOnlyStore,
+    StorageError,
+    StoreReplaced,
+)
 from meritory.store.sqlite import engine, purge
 from meritory.store.sqlite.store import SqliteStore
 
@@ -395,4 +402,77 @@ def test_a_killed_purge_is_finished_at_the_next_opening(tmp_path: Path) -> None:
     opened = SqliteStore(path)
     assert not has_due_purge(opened)
     assert files_with(tmp_path, b"qxzvkjwhim") == []
+    opened.close()
+
+
+def test_a_file_with_two_names_is_refused(tmp_path: Path) -> None:
+    """With two names it would have two logs."""
+    one, two = tmp_path / "one.db", tmp_path / "two.db"
+    SqliteStore(one).close()
+    two.hardlink_to(one)
+    for path in (one, two):
+        with pytest.raises(StorageError, match="hard link") as refused:
+            SqliteStore(path)
+        assert refused.value.status == 503
+    two.unlink()
+    SqliteStore(one).close()
+
+
+@pytest.mark.parametrize("name", ["m.db.new-7-7", "m.db.moving", "m.db.before-restore-1/m.db"])
+def test_a_second_name_that_a_killed_process_left_is_removed(tmp_path: Path, name: str) -> None:
+    path, other = tmp_path / "m.db", tmp_path / name
+    SqliteStore(path).close()
+    other.parent.mkdir(exist_ok=True)
+    other.hardlink_to(path)
+    SqliteStore(path).close()
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", ""])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_is_gone_under_an_open_store_refuses_writes(
+    tmp_path: Path, suffix: str, is_replaced: bool
+) -> None:
+    path = tmp_path / "m.db"
+    store = SqliteStore(path)
+    insert(store, record(1))
+    file = Path(f"{path}{suffix}")
+    content = file.read_bytes()
+    file.unlink()
+    if is_replaced:
+        (tmp_path / "new").write_bytes(content)
+        (tmp_path / "new").rename(file)
+    for use in (lambda: insert(store, record(2)), store.size_bytes):
+        with pytest.raises(StoreReplaced, match="moved, replaced or deleted") as refused:
+            use()
+        assert str(file) in refused.value.message
+        assert refused.value.status == 503
+    store.close()
+
+
+def test_a_log_that_is_deleted_during_a_commit_is_not_acknowledged(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "m.db")
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO counters VALUES ('default', 'one', 1)")
+        (tmp_path / "m.db-wal").unlink()
+
+    with pytest.raises(StoreReplaced):
+        store._engine.write(write)
+    store.close()
+
+
+def test_what_was_acknowledged_before_the_log_was_deleted_survives_a_kill(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.db", tmp_path / "after.db"
+    store = SqliteStore(path)
+    insert(store, record(1))
+    (tmp_path / "m.db-wal").unlink()
+    with pytest.raises(StoreReplaced):
+        insert(store, record(2))
+    # The process could be killed now: only the file is left.
+    copy.write_bytes(path.read_bytes())
+    store.close()
+    opened = SqliteStore(copy)
+    assert [memory.id for memory in opened.walk("default")] == [memory_id(1)]
+    assert opened.check(deep=True) == []
     opened.close()

@@ -231,7 +231,7 @@ class PostgresStore(Store):
         rows = [(row.key["user"], row.key["row"]) for row in self.damaged_rows()]
         for user, row in rows:
             self.write(user, lambda t, key=(user, row): t.connection.execute(drop, key))
-        return [f"deleted {len(rows)} damaged vectors, to make them again"] if rows else []
+        return [f"damaged vectors deleted, to make them again: {len(rows)}"] if rows else []
 
     def backup(self, target: Path) -> None:
         raise InputError(
@@ -247,14 +247,19 @@ class PostgresStore(Store):
         return int(size_bytes)
 
     def engine_name(self) -> str:
-        ((server, vector),) = self._all(
+        ((server, vector, checksums),) = self._all(
             None,
-            """SELECT current_setting('server_version'), extversion FROM pg_extension
+            """SELECT current_setting('server_version'), extversion,
+                    current_setting('data_checksums') FROM pg_extension
                 WHERE extname = 'vector'""",
             (),
         )
         between = ", through a pooler" if self._engine.is_pooled else ""
-        return f"PostgreSQL {server.split()[0]} with pgvector {vector}{between}"
+        checked = "on" if checksums == "on" else "off: damage of its files goes unnoticed"
+        return (
+            f"PostgreSQL {server.split()[0]} with pgvector {vector}{between}, data checksums"
+            f" {checked}"
+        )
 
     def advice(self) -> list[str]:
         with self._engine.read_across() as connection:

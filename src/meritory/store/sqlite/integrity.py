@@ -17,6 +17,7 @@ from meritory.store.search.index import are_unit
 from meritory.store.sql.memories import DAMAGE_LIMIT, check_memories
 from meritory.store.sql.tables import BY_NAME, SqlTable
 from meritory.store.sqlite.schema import (
+    FULL_TEXT_TABLE,
     MIGRATIONS,
     STORED_TABLES,
     add_functions,
@@ -28,7 +29,9 @@ _SHADOW_TABLES = tuple(f"memories_fts_{part}" for part in ("data", "idx", "docsi
 # Rows that the text of their memory gives again; those that refer to others come first.
 _DERIVED = ("memory_vectors", "attributes", "aspects", "entities")
 # Of a longer value only single bits are tried, and of the longest nothing.
-_TRIED_BYTES, _TRIED_BITS = 1_024, 16_384
+_TRIED_BYTES, _TRIED_BITS = 4_096, 32_768
+# Each row takes up to some seconds; so many were not damaged byte by byte.
+_TRIED_ROWS = 100
 _BITS = tuple(1 << bit for bit in range(8))
 _INTEGER_BYTES = (1, 2, 3, 4, 6, 8)
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -83,14 +86,25 @@ def _schema(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[str]:
-    for table, rows in itertools.groupby(damaged_rows(connection), lambda row: row.table):
-        found = list(rows)
-        named = "; ".join(row.key_text for row in found[:DAMAGE_LIMIT])
-        more = f"; and {len(found) - DAMAGE_LIMIT} more" if len(found) > DAMAGE_LIMIT else ""
-        yield f"{len(found)} rows of {table} do not match their checksum: {named}{more}"
+    for table in STORED_TABLES:
+        try:
+            found = _damaged_of(connection, table)
+        except _UNREADABLE as error:
+            yield f"{table.name} cannot be read: {error}"
+            continue
+        if found:
+            named = "; ".join(row.key_text for row in found[:DAMAGE_LIMIT])
+            more = f"; and {len(found) - DAMAGE_LIMIT} more" if len(found) > DAMAGE_LIMIT else ""
+            subject = "row" if len(found) == 1 else "rows"
+            yield f"{table.name}: {len(found)} {subject} with a wrong checksum: {named}{more}"
 
 
 def _vectors(connection: sqlite3.Connection) -> Iterator[str]:
+    return (f"the vector of row {row} is damaged" for row in _bad_vectors(connection))
+
+
+def _bad_vectors(connection: sqlite3.Connection) -> Iterator[int]:
+    """Yield the rows whose vector has a wrong length, whatever their checksum says."""
     found = connection.execute(
         """SELECT v.row, v.vector, length(v.vector) IS 4 * e.dimension FROM memory_vectors v
             JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0"""
@@ -98,7 +112,7 @@ def _vectors(connection: sqlite3.Connection) -> Iterator[str]:
     for row, blob, has_its_length in found:
         is_whole = has_its_length and isinstance(blob, bytes)
         if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
-            yield f"the vector of row {row} is damaged"
+            yield row
 
 
 def _links(connection: sqlite3.Connection) -> Iterator[str]:
@@ -120,15 +134,12 @@ def _numbers(connection: sqlite3.Connection) -> Iterator[str]:
 
 def _full_text(connection: sqlite3.Connection) -> Iterator[str]:
     """Let FTS5 compare a copy of the index with the texts: its check needs a write lock."""
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-        copy.execute("CREATE TABLE memories_live (row INTEGER PRIMARY KEY, content, words)")
-        for name, sql in connection.execute("SELECT name, sql FROM sqlite_master"):
-            if name == "memories_fts":
-                copy.execute(sql)
+    with _empty_index() as copy:
+        config = "SELECT k, v FROM memories_fts_config"
+        if connection.execute(config).fetchall() != copy.execute(config).fetchall():
+            yield "the settings of the full-text index are damaged"
         for table in ("memories_live", *_SHADOW_TABLES):
-            rows = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - our names
-            marks = ", ".join("?" for _ in rows.description)
-            copy.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608
+            _copy_rows(connection, copy, table)
         try:
             copy.execute(
                 "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
@@ -137,15 +148,42 @@ def _full_text(connection: sqlite3.Connection) -> Iterator[str]:
             yield "the full-text index does not match the memories"
 
 
+@contextlib.contextmanager
+def _empty_index() -> Iterator[sqlite3.Connection]:
+    """Return a database with an empty full-text index and a table for its texts."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        fresh.execute("CREATE TABLE memories_live (row INTEGER PRIMARY KEY, content, words)")
+        fresh.execute(FULL_TEXT_TABLE)
+        yield fresh
+
+
+def _copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
+    rows = source.execute(f"SELECT * FROM {table}")  # noqa: S608 - our names
+    marks = ", ".join("?" for _ in rows.description)
+    target.execute(f"DELETE FROM {table}")  # noqa: S608
+    target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+
+
+def _rebuild_full_text(connection: sqlite3.Connection) -> None:
+    # FTS5 does not even open an index with damage in certain rows.
+    with _empty_index() as fresh:
+        for table in _SHADOW_TABLES:
+            _copy_rows(fresh, connection, table)
+    connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
+
+
 # -- rows --------------------------------------------------------------------------------------
 
 
 def damaged_rows(connection: sqlite3.Connection) -> list[DamagedRow]:
     """Return the rows that do not match their checksum, table by table."""
+    return [row for table in STORED_TABLES for row in _damaged_of(connection, table)]
+
+
+def _damaged_of(connection: sqlite3.Connection, table: SqlTable) -> list[DamagedRow]:
+    keys = _damaged(connection, table, ", ".join(_key_values(table)))
     return [
-        DamagedRow(table.name, dict(zip(table.key, map(_text, key), strict=True)))
-        for table in STORED_TABLES
-        for key in _damaged(connection, table, ", ".join(_key_values(table)))
+        DamagedRow(table.name, dict(zip(table.key, map(_text, key), strict=True))) for key in keys
     ]
 
 
@@ -171,15 +209,21 @@ def _text(value: Any) -> Any:
 def _restore_bytes(connection: sqlite3.Connection) -> int:
     """Undo changes of a single byte in rows, which the checksum proves; return their number."""
     count = 0
+    for table, row in itertools.islice(_damaged_values(connection), _TRIED_ROWS):
+        key, (checksum, *values) = row[: len(table.key)], row[len(table.key) :]
+        found = _restored(values, checksum)
+        # A row on a damaged page may be impossible to write.
+        with contextlib.suppress(sqlite3.DatabaseError):
+            count += 0 if found is None else _set(connection, table, key, *found)
+    return count
+
+
+def _damaged_values(connection: sqlite3.Connection) -> Iterator[tuple[SqlTable, Any]]:
+    """Yield the damaged rows of all tables: key, checksum and the values that it covers."""
     for table in STORED_TABLES:
         wanted = ", ".join((*_key_values(table), "checksum", checksum_values(table)))
-        for row in _damaged(connection, table, wanted):
-            key, (checksum, *values) = row[: len(table.key)], row[len(table.key) :]
-            found = _restored(values, checksum)
-            # A row on a damaged page may be impossible to write.
-            with contextlib.suppress(sqlite3.DatabaseError):
-                count += 0 if found is None else _set(connection, table, key, *found)
-    return count
+        with contextlib.suppress(sqlite3.DatabaseError):
+            yield from ((table, row) for row in _damaged(connection, table, wanted))
 
 
 def _set(connection: sqlite3.Connection, table: SqlTable, key: Any, at: int, value: Any) -> int:
@@ -229,34 +273,35 @@ def _neighbours(value: Any) -> Iterator[Any]:
                 yield from (int.from_bytes(one, "big", signed=True) for one in _neighbours(stored))
     elif isinstance(value, float):
         yield from (struct.unpack(">d", one)[0] for one in _neighbours(struct.pack(">d", value)))
-        if value.is_integer() and abs(value) < 2**48:
+        if value.is_integer() and abs(value) < 2**47:
             # SQLite stores it like an integer.
-            yield from (float(one) for one in _neighbours(int(value)))
+            yield from (float(one) for one in _neighbours(int(value)) if abs(one) < 2**47)
 
 
 def repair(connection: sqlite3.Connection) -> list[str]:
     """Repair rows and indexes, delete damaged rows that can be made again; return what was done."""
     done = []
     # First, because writes need the indexes.
-    for what, statement in (
-        ("indexes", "REINDEX"),
-        ("full-text index", "INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')"),
+    for what, rebuild in (
+        ("indexes", lambda: connection.execute("REINDEX")),
+        ("full-text index", lambda: _rebuild_full_text(connection)),
     ):
         try:
-            connection.execute(statement)
-            done.append(f"rebuilt the {what}")
+            rebuild()
+            done.append(f"{what} rebuilt")
         except sqlite3.DatabaseError as error:
-            done.append(f"could not rebuild the {what}: {error}")
+            done.append(f"{what} not rebuilt: {error}")
     if count := _restore_bytes(connection):
-        done.append(f"restored {count} rows in which one byte had changed")
+        done.append(f"rows restored in which one byte had changed: {count}")
     if count := _drop_derived(connection):
-        done.append(f"deleted {count} damaged vectors and entity links, to make them again")
+        done.append(f"damaged vectors and entity links deleted, to make them again: {count}")
     return done
 
 
 def _drop_derived(connection: sqlite3.Connection) -> int:
     """Delete damaged rows that can be made again, and rows that refer to a missing one."""
-    deleted = []
+    of_memory = "DELETE FROM memory_vectors WHERE row = ?"
+    deleted = [(of_memory, (row,)) for row in _bad_vectors(connection)]
     for name in _DERIVED:
         table = BY_NAME[name]
         where = " AND ".join(f"{key} IS ?" for key in _key_values(table))

@@ -18,14 +18,15 @@ STORED_TABLES = tuple(table for table in TABLES if table.engine != "postgres")
 # A table with large values is smaller and faster with row ids.
 _WITH_ROW_IDS = frozenset({"memory_vectors"})
 
+FULL_TEXT_TABLE = """CREATE VIRTUAL TABLE memories_fts USING fts5 (
+        content, words, content = 'memories_live', content_rowid = 'row',
+        tokenize = 'porter unicode61 remove_diacritics 2'
+    )"""
 _FULL_TEXT = (
     # The contents of the index: FTS5 compares with them, and rebuilds from them.
     """CREATE VIEW memories_live AS SELECT row, content, words FROM memories
         WHERE deleted_at IS NULL AND superseded_by IS NULL""",
-    """CREATE VIRTUAL TABLE memories_fts USING fts5 (
-        content, words, content = 'memories_live', content_rowid = 'row',
-        tokenize = 'porter unicode61 remove_diacritics 2'
-    )""",
+    FULL_TEXT_TABLE,
     "CREATE VIRTUAL TABLE memories_vocabulary USING fts5vocab ('memories_fts', 'row')",
     # Only live memories are in the full-text index: a search cannot find a forgotten one.
     """CREATE TRIGGER memories_indexed AFTER INSERT ON memories
