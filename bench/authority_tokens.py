@@ -45,6 +45,10 @@ class Way:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         self._headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
     def send(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request and return its answer, which may be an error."""
         sent = None if body is None else json.dumps(body)
@@ -202,6 +206,10 @@ class Piped(Way):
     def __init__(self, home: Path) -> None:
         self.server = Server(home)
 
+    def close(self) -> None:
+        """End the server."""
+        self.server.end()
+
     def tool(self, name: str, **arguments: Any) -> None:
         """Call a tool over the pipe."""
         self.server.ask("tools/call", {"name": name, "arguments": arguments})
@@ -295,9 +303,10 @@ def measure(size: Size) -> Report:
                     for name, verb in LIBRARY.items():
                         group = f"{caller}: Memory.{name}"
                         field.attempt(group, order, lambda at, v=verb, m=memory: v(m, at))
-        piped.server.end()
         listed = field.owner.send("GET", "/api/proposals?everywhere=true&limit=1000")["results"]
         sources = Counter((one["sources"] or [{}])[0].get("harness") or "http" for one in listed)
+        for way in {*tools.values(), field.owner}:
+            way.close()
     controls = {f"admin token: {name}" for name in HTTP}
     controls |= {f"admin token: Memory.{name}" for name in LIBRARY}
     attacks = [name for name in field.tried if name not in controls]

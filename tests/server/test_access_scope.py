@@ -260,6 +260,29 @@ def away(daemon: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
+def test_a_narrow_admin_leaves_what_all_projects_share(daemon: Served) -> None:
+    narrow = holder(daemon, "admin", user="mia", project="api")
+    new = {"content": "The otter swims for all", "user": "mia", "origin": "agent", "pinned": True}
+    shared = daemon.ask("POST", "/api/memories", new).json["id"]
+    place = f"/api/memories/{shared}"
+    for method, path, body in (
+        ("POST", f"{place}/purge", {"confirm": shared}),
+        ("POST", f"{place}/confirm", None),
+        ("POST", f"{place}/reject", None),
+        ("PATCH", place, {"pinned": True}),
+        ("PATCH", place, {"kind": "constraint"}),
+        ("POST", "/api/library/purge", {"arguments": {"memory_id": shared}}),
+        ("POST", "/api/library/confirm", {"arguments": {"memory_id": shared}}),
+    ):
+        assert narrow.ask(method, path, body).status == 403, (method, path)
+    kept = daemon.ask("GET", f"{place}?user=mia").json
+    assert (kept["pinned"], kept["tags"]) == (False, ["proposed:pin"])
+    own = narrow.ask("POST", "/api/memories", {"content": "The api is small", "pinned": True})
+    assert own.json["memory"]["pinned"] is True
+    gone = f"/api/memories/{own.json['id']}/purge"
+    assert narrow.ask("POST", gone, {"confirm": own.json["id"]}).status == 200
+
+
 def test_a_program_works_with_a_writing_token(
     daemon: Served, away: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from meritory.domain.memory import (
     TAG_LIMIT_COUNT,
     UNTRUSTED_ORIGINS,
     Draft,
+    Kind,
     MemoryRecord,
     Scope,
     Source,
@@ -191,7 +192,8 @@ def check_validity(valid_from: datetime | None, valid_until: datetime | None) ->
 
 def only_proposed(item: T) -> T:
     """Turn the pin or constraint of a draft or memory into a proposal."""
-    tags, kind = item.tags, item.kind
+    tags: tuple[str, ...] = item.tags
+    kind: Kind = item.kind
     if item.pinned:
         tags = (*tags, PROPOSED_PIN)
     if kind == "constraint":
