@@ -11,7 +11,7 @@ WORKERS ?= 2
 QUICK := tests/arch tests/domain tests/rank tests/text tests/settings tests/model/test_ranker.py \
   tests/engine/sessions/test_session_pipe.py
 
-.PHONY: help setup run quick test e2e check format bench lock clean
+.PHONY: help setup run quick test e2e check format bench soak lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ format: setup ## make it tidy
 
 bench: setup ## quality and speed, printed and kept in bench/results
 	@$(BIN)/python -m bench
+
+soak: setup ## a year of use on a fake clock: size, speed, retention (hours; SIZE=tenth, SIZE=small)
+	@$(BIN)/python -m bench.soak --size $(or $(SIZE),full)
 
 lock: setup ## renew constraints.txt from pyproject.toml
 	@$(BIN)/uv pip compile -q --extra dev --no-header --no-annotate --upgrade pyproject.toml -o constraints.txt

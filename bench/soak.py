@@ -221,7 +221,7 @@ def measure(
     counted = soak.counters()
     stored_mb = soak.store_mb()
     report.at_most("store, MB", round(stored_mb, 2), round(size.store_mb * share, 2))
-    if name != "small":
+    if name == "full":
         report.at_most(
             "session start p95, last month by first", soak.start_ratio(), START_RATIO_MAX
         )

@@ -177,7 +177,7 @@ def _absent_reasons(facts: WhyFacts) -> list[str]:
     if memory is None:
         return ["it is not there any more"]
     began, until = session.started_at, memory.valid_until
-    tests = (
+    tests: tuple[tuple[bool, str], ...] = (
         (memory.created_at > began, "it was stored after the session had begun"),
         (
             memory.project not in (None, session.project),
@@ -189,6 +189,14 @@ def _absent_reasons(facts: WhyFacts) -> list[str]:
         (memory.trust == "untrusted", "it is untrusted: `meritory confirm` makes it trusted"),
         (until is not None and until <= began, "it no longer held when the session began"),
     )
+    if thinned := facts.services.store.thinned_count(session.user, session.key):
+        tests += (
+            (
+                True,
+                f"{thinned} candidates of this old session that were neither shown nor labelled are"
+                " no longer recorded; it may have been one of them",
+            ),
+        )
     pool = sum(one.candidate.source != "fts_only" for one in facts.records)
     return [reason for holds, reason in tests if holds] or [
         "no search found it: neither importance, meaning and words, nor past use or what the"
@@ -261,6 +269,9 @@ def _predictor(facts: WhyFacts, candidate: Candidate) -> dict[str, Any]:
         return {**answer, "note": note}
     if not isinstance(model, Ranker):
         return {**answer, "note": f"a model of kind {model.kind} is no sum of features"}
+    if facts.services.store.thinned_count(session.user, session.key):
+        note = "other candidates of this old session are no longer recorded: it cannot be weighed"
+        return {**answer, "note": note}
     table, at = np.array([one.features for one in ranked]), ranked.index(candidate)
     if abs(float(model.score(RankingQuery(features=table))[at]) - score) > _ROUNDING:
         return {**answer, "note": f"{session.scorer} did not score it by these features alone"}

@@ -215,6 +215,16 @@ class SqlQualityReads(SqlReader):
             )
         return ShownLately(sessions, turns, figures)
 
+    def thinned_count(self, user: str, key: str) -> int:
+        """Return how many candidates of a session are no longer recorded, because it is old."""
+        row = self._one(
+            user,
+            """SELECT p.thinned_count FROM session_packs p JOIN sessions s ON s.session = p.session
+                WHERE s.user = ? AND s.key = ?""",
+            (user, key),
+        )
+        return int(row[0]) if row else 0
+
     def carried(self, user: str, kind: type[R]) -> list[R]:
         """Return all export rows of one kind, in a fixed order."""
         table, key = _EXTRA_TABLES[kind]

@@ -1,0 +1,104 @@
+"""Candidates of sessions that are over are packed; those of old sessions are thinned."""
+
+from __future__ import annotations
+
+import pytest
+from session_kit import NOTES, Desk
+
+from meritory.engine.quality import maintenance
+from meritory.rank.features import FEATURE_VERSION
+from meritory.store.sql import quality
+
+USER = "default"
+
+
+def hold(desk: Desk, key: str = "run") -> list[str]:
+    """A finished session with candidates that were not shown, and one that helped."""
+    ids = [one.id for one in desk.store.walk(USER)] or desk.note(*NOTES)
+    session = desk.memory.session(key, context=NOTES[0])
+    session.rate({shown.handle: 0.9 for shown in session.memories[:1]})
+    desk.finish(session, [{"role": "user", "text": NOTES[0]}, {"role": "assistant", "text": "ok"}])
+    desk.clock.go(hours=1)
+    return ids
+
+
+def rows_of(desk: Desk) -> int:
+    """How many rows of candidates the store has."""
+    with desk.store._reading(USER) as connection:
+        ((count,),) = connection.execute("SELECT count(*) FROM session_memories").fetchall()
+    return int(count)
+
+
+def test_a_packed_session_reads_as_before(desk: Desk) -> None:
+    desk.tune(start_limit=2)
+    hold(desk)
+    before, state, count = desk.rows(), desk.state(), rows_of(desk)
+    taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
+    figures = desk.store.shown_lately(USER, 9)
+    whys = [desk.memory.why(memory_id, "run") for memory_id in before]
+    maintenance.pack(desk.memory.services, USER)
+    assert rows_of(desk) < count
+    assert desk.counters()["sessions.packed"] == 1
+    assert desk.rows() == before
+    assert desk.state() == state
+    assert [desk.memory.why(memory_id, "run") for memory_id in before] == whys
+    assert desk.store.shown_lately(USER, 9) == figures
+    again = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
+    assert [one.memory_ids for one in again] == [one.memory_ids for one in taught]
+    assert all((a.features == b.features).all() for a, b in zip(taught, again, strict=True))
+    # A second run finds nothing to do.
+    maintenance.pack(desk.memory.services, USER)
+    assert desk.counters()["sessions.packed"] == 1
+
+
+def test_a_write_unpacks_the_session(desk: Desk) -> None:
+    desk.tune(start_limit=2)
+    ids = hold(desk)
+    maintenance.pack(desk.memory.services, USER)
+    before = desk.rows()
+    unshown = next(one for one in ids if not before[one].candidate.was_injected)
+    desk.store.write(USER, lambda t: t.add_hits(USER, "run", [unshown]))
+    after = desk.rows()
+    assert after[unshown].fts_hit_count == before[unshown].fts_hit_count + 1
+    assert after.keys() == before.keys()
+    maintenance.pack(desk.memory.services, USER)
+    assert desk.rows() == after
+
+
+def test_a_session_that_never_ended_is_packed_later(desk: Desk) -> None:
+    desk.note(*NOTES)
+    desk.memory.session("open", context=NOTES[0])
+    maintenance.pack(desk.memory.services, USER)
+    assert "sessions.packed" not in desk.counters()
+    desk.clock.go(days=3)
+    maintenance.pack(desk.memory.services, USER)
+    assert desk.counters()["sessions.packed"] == 1
+
+
+def test_old_sessions_are_thinned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.tune(start_limit=2)
+    monkeypatch.setattr(quality, "FULL_SESSIONS", 1)
+    hold(desk, "first")
+    hold(desk, "second")
+    first, second = desk.rows("first"), desk.rows("second")
+    unlabelled = {
+        memory_id
+        for memory_id, row in first.items()
+        if not row.candidate.was_injected and row.label is None
+    }
+    assert unlabelled
+    maintenance.pack(desk.memory.services, USER)
+    assert desk.counters()["sessions.thinned"] == 1
+    assert desk.rows("second") == second
+    left = desk.rows("first")
+    assert left == {i: row for i, row in first.items() if i not in unlabelled}
+    # Features are compared within a session: what is left of one teaches nothing.
+    taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
+    assert [one.key for one in taught] in ([], ["second"])
+    reasons = desk.memory.why(next(iter(unlabelled)), "first")["reasons"]
+    assert any("no longer recorded" in reason for reason in reasons)
+    # A later write does not make it look whole.
+    shown = next(iter(left))
+    desk.store.write(USER, lambda t: t.add_hits(USER, "first", [shown]))
+    taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
+    assert "first" not in [one.key for one in taught]
