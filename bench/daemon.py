@@ -5,6 +5,7 @@ Server CPU is the figure that a busy machine disturbs least; the wall clock is b
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import statistics
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from meritory.api import client
 
@@ -97,7 +99,11 @@ class Caller:
     def __init__(self, daemon: client.Daemon, pid: int, headers: dict[str, str]) -> None:
         self._pid = pid
         self._headers = {**JSON, **headers}
-        self._connection = daemon._connection(30_000, {})
+        self._connection: http.client.HTTPConnection
+        if daemon.socket is None:
+            self._connection = http.client.HTTPConnection(urlsplit(daemon.url).netloc, timeout=30)
+        else:
+            self._connection = client.UnixConnection(daemon.socket, 30)
 
     def ask(self, method: str, path: str, content: Any = None) -> bytes:
         """One request that must succeed."""
