@@ -213,7 +213,7 @@ def test_opencode_asks_the_guard_before_a_tool(play: Play, ruled: Path) -> None:
     )
     thrown = [one.get("thrown") for one in told["results"]]
     assert "it was gone" in thrown[0] and thrown[1:] == [None] * 4
-    assert "went wrong before" in told["results"][3]["output"]["output"]
+    assert "the user made a rule" in told["results"][3]["output"]["output"]
     away = play("opencode", [before("g", "terraform destroy")], ruled.parent / "nobody")
     assert away["results"][0].get("thrown") is None
 

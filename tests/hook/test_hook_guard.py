@@ -82,7 +82,7 @@ def test_every_client_is_told_no_in_its_own_way(ruled: Running, harness: str) ->
 def test_a_warning_leaves_the_clients_own_question_alone(ruled: Running, harness: str) -> None:
     answer = asked(ruled, harness, event(harness, f"warn {harness}", "dropdb shop"))
     text = json.dumps(answer)
-    assert "this went wrong before" in text
+    assert "the user made a rule about this" in text
     assert "allow" not in text and "deny" not in text and "decision" not in text.lower()
 
 

@@ -309,9 +309,9 @@ def _name() -> re.Pattern[str]:
 def _links() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of a value after a name, after its purpose, and before a name."""
     start = r"(?:[_-](?:id|key|value|base))?[\"'`*\]]{0,3}"
-    link, purpose = _one_of("link"), _one_of("purpose")
+    link, purpose, reverse = _one_of("link"), _one_of("purpose"), _one_of("reversed_link")
     value = rf"[ \t]{{0,8}}(?:(?<=[:：])\r?\n[ \t]{{0,8}})?{_VALUE}"
-    before = rf"(?<!\S){_VALUE}[\"'`\u201d]?\s{{0,2}}{_one_of('reversed_link')}[ \t]?"
+    before = rf"(?<!\S){_VALUE}[\"'`\u201d]?\s{{0,2}}{reverse}[ \t]?"
     cjk = r"(?P<value>[!-~]{6,64})[」”]?\s?(?:を|作为|作為)"
     return (
         re.compile(rf"{start}(?:{link}|(?=[ \t])){value}", re.IGNORECASE),
