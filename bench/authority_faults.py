@@ -300,7 +300,9 @@ class Trial:
             except client.MeritoryError:
                 found["lost"] += 1
                 continue
-            found["lost"] += state != "finished"
+            if state != "finished":
+                found["lost"] += 1
+                found[f"{state}: {agent.key}"] = 1
             events = self.ask("GET", f"/api/timeline/{agent.key}")["results"]
             found["twice"] += [one["event"] for one in events].count("session.end") > 1
             rows = self.ask("GET", f"/api/sessions/{agent.key}/memories")["results"]

@@ -66,9 +66,9 @@ def test_what_a_hanging_daemon_answers_too_late_is_offered_again(
     finally:
         os.kill(running.process.pid, signal.SIGCONT)
     assert (faults(ran), ran.out) == ([], b"")
-    wait_for(lambda: is_known(running, key), "the start was not even recorded")
-    assert shown(running, key) == []
-    asked = event(home, "UserPromptSubmit", key, prompt="how do we deploy?")
+    # Nobody waits for it any more, so it changes nothing.
+    assert not is_known(running, key)
+    asked = event(home, "UserPromptSubmit", key, prompt="which staging database do we use?")
     ran = run(CLAUDE, asked, running.environ, patient)
     assert HERON in ran.out.decode()
     wait_for(lambda: shown(running, key) == ["m1"], "the receipt was lost")
@@ -150,3 +150,21 @@ def test_an_end_that_a_hanging_daemon_gets_twice_counts_once(place: Path, patien
         assert [one["event"] for one in events].count("session.end") == 1
     finally:
         running.close()
+
+
+def test_a_hook_of_a_daemon_elsewhere_reports_what_it_printed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = (running.home / "meritory" / "token").read_text().strip()
+    monkeypatch.setenv("MERITORY_TOKEN", token)
+    payload = event(running.home, "SessionStart", "far", source="startup")
+    environ = {**running.environ, "MERITORY_URL": running.daemon.url, "MERITORY_TOKEN": token}
+    printed, report = main.answer(CLAUDE, payload, environ)
+    assert HERON in printed.decode()
+    assert shown(running, "far") == []
+    report(True)
+    assert "m1" in shown(running, "far")
+    # As a process, which does not wait for the answer.
+    ran = run(CLAUDE, payload.replace(b'"far"', b'"farther"'), environ)
+    assert faults(ran) == []
+    wait_for(lambda: "m1" in shown(running, "farther") or not ran.out, "the receipt was lost")

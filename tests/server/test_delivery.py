@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 from typing import Any
 
@@ -133,6 +134,19 @@ def test_a_program_that_gets_the_text_itself_needs_no_receipt(client: Client) ->
     began = client.ask("session-start")
     assert began["receipt"] == ""
     assert list(client.shown()) == ["m1"]
+
+
+def test_what_nobody_waits_for_changes_nothing(client: Client) -> None:
+    """A prompt that is taken after the end would open the session again, for ever."""
+    client.printed(client.start())
+    talk = [{"role": "user", "text": "where? " * 60}, {"role": "assistant", "text": "heron " * 60}]
+    client.ask("session-end", transcript=talk)
+    past_ms = int((time.time() - 0.5) * 1000)
+    assert client.prompt(QUESTION, waits_until_ms=past_ms)["inject"] == ""
+    assert client.start(source="resume", waits_until_ms=past_ms)["inject"] == ""
+    assert client.get()["state"] != "open"
+    assert client.prompt(QUESTION, waits_until_ms=past_ms + 60_000)["inject"]
+    assert client.get()["state"] == "open"
 
 
 # -- the end of an unknown session ------------------------------------------------------------

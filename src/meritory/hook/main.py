@@ -131,7 +131,7 @@ def _nothing(waits: bool) -> None:
     """There is nothing to report."""
 
 
-NOTHING = (b"", _nothing)
+NOTHING: tuple[bytes, Report] = (b"", _nothing)
 
 
 def _printed(answer: dict[str, Any]) -> bytes:
@@ -148,7 +148,7 @@ def _written(value: Any) -> str:
         return "{" + ",".join(pairs) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_written, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else _json.encode_basestring(value)
+    return str(value).lower() if isinstance(value, int) else _json.encode_basestring(value)
 
 
 class _Rules:
@@ -193,11 +193,18 @@ def _asked(
         raw = remote.asked(home, event, body, deadline, _encoded)
         found = _decoded(raw) if raw else None
         receipt = _receipt(body, found)
-        wait_s = time.monotonic() + BUDGET_S
-        tell = lambda: remote.asked(home, "delivered", receipt, wait_s, _encoded)  # noqa: E731
-        return found if isinstance(found, dict) else {}, lambda _: receipt and _later(tell)
+
+        def tell(waits: bool) -> None:
+            until = time.monotonic() + BUDGET_S
+            if receipt and waits:
+                remote.asked(home, "delivered", receipt, until, _encoded)
+            elif receipt:
+                _later(lambda: remote.asked(home, "delivered", receipt, until, _encoded))
+
+        return found if isinstance(found, dict) else {}, tell
     connection, host, token = _connected(home, deadline)
-    receipt = {}
+    until_ms = int((time.time() + deadline - time.monotonic()) * 1000)
+    body, receipt = {**body, "waits_until_ms": until_ms}, {}
     try:
         connection.sendall(_request(event, host, token, body))
         first, rest = _received(connection, deadline)

@@ -1,4 +1,4 @@
-"""Duplicate hooks: a harness may run one hook from two of its settings files."""
+"""Hooks that must not count: duplicates from two settings files, and those nobody waits for."""
 
 from __future__ import annotations
 
@@ -43,3 +43,18 @@ def is_duplicate(call: Call, scope: Scope, *parts: str | None) -> bool:
     # By the scope, not by the names in the body: a token implies names that the body leaves out.
     named = (type(body).__name__, scope.user, scope.agent, body.session_key, *parts)
     return body.relayed and call.server.duplicates.is_duplicate(*(part or "" for part in named))
+
+
+def is_late(call: Call) -> bool:
+    """Return whether the caller has stopped waiting: the agent went on without the answer.
+
+    Taken all the same, a prompt could open a session again that has ended in the meantime. Only for
+    callers on this machine, whose clock is the same.
+    """
+    until_ms = call.body.waits_until_ms
+    if until_ms is None or call.door != "socket":
+        return False
+    is_over = bool(call.server.world.now().timestamp() * 1000 > until_ms)
+    if is_over:
+        call.server.observer.count("hooks.late")
+    return is_over

@@ -37,7 +37,8 @@ export class Daemon {
 
   // What the daemon answers, null when it is down, slow or refuses: the agent goes on without.
   async tell(event, body, timeoutMs) {
-    const whole = { ...body, harness: this.#harness, relayed: true };
+    const timing = { waits_until_ms: Date.now() + timeoutMs };
+    const whole = { ...body, ...timing, harness: this.#harness, relayed: true };
     return await this.#ask("POST", `/api/hooks/${event}`, JSON.stringify(whole), timeoutMs);
   }
 

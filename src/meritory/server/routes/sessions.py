@@ -35,7 +35,7 @@ from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.rank.features import FEATURES
-from meritory.server.dedupe import is_duplicate
+from meritory.server.dedupe import is_duplicate, is_late
 from meritory.server.hook_transcripts import latest_turns, open_transcript
 from meritory.server.table import (
     Call,
@@ -85,6 +85,13 @@ class Hook(Scoped, kw_only=True):
     ] = False
     client_home: Annotated[
         str | None, Meta(description="The harness's data folder, if it is not the usual one")
+    ] = None
+    waits_until_ms: Annotated[
+        int | None,
+        Meta(
+            description="Unix time in ms until which the caller waits, on the Unix socket only: "
+            "a start or a prompt that is taken later changes nothing"
+        ),
     ] = None
     receipts: Annotated[
         bool,
@@ -393,7 +400,7 @@ def session_start(call: Call) -> Injected:
     """Start or continue a session, and return the text to show the agent."""
     body: SessionStart = call.body
     engine, known = _open(call)
-    if is_duplicate(call, engine.scope, body.source, body.context):
+    if is_late(call) or is_duplicate(call, engine.scope, body.source, body.context):
         return Injected.nothing()
     # After these sources the agent's context is empty; after "resume" it is complete.
     if body.source in ("compact", "clear"):
@@ -416,13 +423,13 @@ def user_prompt_submit(call: Call) -> Injected:
     body: PromptSubmit = call.body
     engine, known = _open(call)
     prompt = without_context(body.prompt)
-    learn_from_prompt(engine.services, engine.scope.user, body.session_key, prompt)
-    if is_duplicate(call, engine.scope, body.prompt) or (body.silent and known is None):
-        # A session must not start with memories that the agent never sees.
-        return Injected.nothing()
-    prompt = without_context(body.prompt)
     if is_inserted(prompt):
         # A client reports, for example, that a background agent has finished.
+        return Injected.nothing()
+    learn_from_prompt(engine.services, engine.scope.user, body.session_key, prompt)
+    is_repeated = is_late(call) or is_duplicate(call, engine.scope, body.prompt)
+    if is_repeated or (body.silent and known is None):
+        # A session must not start with memories that the agent never sees.
         return Injected.nothing()
     opening = Injected.nothing()
     unrecorded = call.server.deliveries.unrecorded(engine.scope.user, body.session_key)
