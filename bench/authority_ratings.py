@@ -193,7 +193,7 @@ def genuine(desk: Desk, count: int) -> tuple[int, int, int]:
         session = desk.memory.session(f"genuine {number}", context=None)
         form = re.search(r"<!--mf \w+ [^>]*-->", session.inject)
         line = "" if form is None else form[0].replace("=N", f"={number % 5 / 4}")
-        names = re.findall(r"m\d+", line)
+        names = re.findall(r"(m\d+)=", line)
         channel = CHANNELS[number % len(CHANNELS)]
         if channel == "reply":
             session.reply(f"Done.\n{line}")
@@ -228,13 +228,12 @@ def measure(size: Size) -> Report:
             report.at_most(f"{family}: ratings taken", result[family], 0, f"of {total}")
         report.at_least("attempts", len(chosen), 1_000 // STEP[size] - 10)
         weak = Desk(places[1])
-        control = [
-            one for one in list(attempts(weak))[:: STEP[size]] if one.channel in CHANNELS[:2]
-        ]
+        # A transcript repeats ratings, which are taken once: replies show each success.
+        control = [one for one in list(attempts(weak))[:: STEP[size]] if one.channel == "reply"]
         with weakened(weak):
             caught = sum(taken(weak, control).values())
         report.at_least(
-            "control: share taken by a weakened reader", caught / len(control), 0.5, "must succeed"
+            "control: share taken by a weakened reader", caught / len(control), 0.9, "must succeed"
         )
         count = GENUINE_COUNT[size]
         whole, shown, rated = genuine(Desk(places[2]), count)
