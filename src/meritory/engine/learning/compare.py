@@ -45,6 +45,8 @@ NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _MEASURED = ("predictor_ndcg", "baseline_ndcg", "winner", "margin", "model_version")
 _SILENT = "the predictor was silent"
 _COUNTED_BEFORE = "counted before"
+# The candidates have the labels themselves.
+_LABEL_DECIMALS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +276,9 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
         predictor_top_ids=top_ids("predictor_rank"),
         baseline_top_ids=top_ids("baseline_rank"),
         relevance_scores={
-            record.memory_id: record.label for record in records if record.label is not None
+            record.memory_id: round(record.label, _LABEL_DECIMALS)
+            for record in records
+            if record.label is not None
         },
         fts_overlap_score=case.overlap["share"],
         replay_ndcg=outcome.ndcg if outcome else (),

@@ -35,6 +35,8 @@ from meritory.store.sql.mapper import (
     moment,
 )
 
+# A model is trained after every session, and a run takes 1 kB.
+RUNS_KEPT = 200
 _SESSION = "(SELECT session FROM sessions WHERE user = :user AND key = :session_key)"
 _COMPARISONS = RecordTable(
     "predictor_comparisons",
@@ -250,8 +252,13 @@ class SqlPredictorWrites(SqlPredictorReads):
         )
 
     def add_training_run(self, user: str, run: TrainingRun) -> None:
-        """Add to the log of training runs."""
+        """Add to the log of training runs; drop the oldest above the limit."""
         self.connection.execute(_RUNS.insert, _RUNS.values(run, user=user))
+        self.connection.execute(
+            """DELETE FROM predictor_training_log WHERE user = :user AND run NOT IN (SELECT run
+                FROM predictor_training_log WHERE user = :user ORDER BY run DESC LIMIT :limit)""",
+            {"user": user, "limit": RUNS_KEPT},
+        )
 
     def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
         """Keep a session out of training; above the limit retire the oldest one."""
