@@ -192,7 +192,7 @@ def _repaired(facts: HealthFacts, *, yes: bool) -> list[str]:
         facts.backups.mkdir(mode=0o700, parents=True, exist_ok=True)
         copy = facts.backups / f"before-repair-{facts.now:%Y%m%dT%H%M%S%f}Z.damaged"
         snapshot(file, copy)
-        done.append(f"copied the damaged store to {copy}")
+        done.append(f"damaged store copied to {copy}")
     with opened(quiet=True) as memory, bar("repairing") as progress:
         return done + repair(memory.services, progress)
 
