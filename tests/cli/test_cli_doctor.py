@@ -245,6 +245,84 @@ def test_doctor_names_a_damaged_row(run: Run, stored: Stored, home: Path) -> Non
     assert run("show", memory_id, "--json").object["error"]["code"] == "corrupt"
 
 
+def test_doctor_repairs_after_a_copy_and_a_question(run: Run, stored: Stored, home: Path) -> None:
+    stored("The port is 5432")
+    stored("Tea, not coffee")
+    assert run("doctor", "--repair").out.startswith("there is nothing to repair")
+    with open_raw(home / "meritory.db") as raw:
+        (old,) = raw.execute("SELECT checksum FROM memory_stats WHERE row = 2").fetchone()
+        raw.create_function("row_checksum", -1, lambda *_: old, deterministic=True)
+        raw.execute("UPDATE memory_stats SET access_count = 64 WHERE row = 2")
+        raw.execute("DELETE FROM memories_fts_docsize WHERE id = 1")
+    raw.close()
+    done = run("doctor", "--deep")
+    assert done.code == 1
+    assert "memory_stats: 1 row with a wrong checksum: row 2" in " ".join(done.out.split())
+    assert run("doctor", "--deep", "--repair", stdin="n\n").code == 1
+    assert not (home / "backups").exists()
+    done = run("doctor", "--deep", "--repair", "--yes", "--json")
+    assert (done.code, done.object["status"]) == (0, "ok")
+    copied, *repairs = done.object["repairs"]
+    (copy,) = (home / "backups").iterdir()
+    assert copied == f"damaged store copied to {copy}"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert "rows restored in which one byte had changed: 1" in repairs
+    with open_raw(home / "meritory.db") as raw:
+        counts = raw.execute("SELECT access_count FROM memory_stats").fetchall()
+    raw.close()
+    assert counts == [(0,), (0,)]
+    # A copy of damage is no backup.
+    (found,) = (check for check in done.object["results"] if check["id"] == "backup")
+    assert found["detail"] == "none yet"
+
+
+def test_doctor_says_what_a_repair_leaves(run: Run, stored: Stored, home: Path) -> None:
+    memory_id = stored("The port is 5432")
+    with open_raw(home / "meritory.db") as raw:
+        raw.execute("UPDATE memories SET content = 'another text'")
+    raw.close()
+    done = run("doctor", "--deep", "--repair", "--yes")
+    assert done.code == 1
+    assert "full-text index rebuilt" in done.out
+    assert memory_id in done.out
+    assert "meritory restore" in done.out
+
+
+def test_no_repair_while_the_store_is_in_use(run: Run, stored: Stored, home: Path) -> None:
+    stored("The port is 5432")
+    with open_raw(home / "meritory.db") as raw:
+        raw.execute("UPDATE memories SET content = 'another text'")
+    raw.close()
+    store = SqliteStore(home / "meritory.db")
+    done = run("doctor", "--repair", "--yes")
+    store.close()
+    assert done.code != 0
+    assert "in use by another process" in done.err
+    assert not (home / "backups").exists()
+
+
+def test_doctor_fails_when_the_store_cannot_be_opened(run: Run, home: Path, tmp_path: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "meritory.db").symlink_to(tmp_path / "unmounted" / "meritory.db")
+    assert run("list").code != 0
+    done = run("doctor", "--json")
+    assert done.code == 1
+    (found,) = (check for check in done.object["results"] if check["id"] == "store")
+    assert found["status"] == "fail"
+    assert "there is no folder" in found["detail"]
+    # A link to a place where the first memory can create it is well.
+    (tmp_path / "unmounted").mkdir()
+    assert run("doctor").code == 0
+
+
+def test_doctor_fails_when_the_data_folder_is_a_link_to_nothing(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    home.symlink_to(tmp_path / "unmounted")
+    assert run("list").code != 0
+    assert run("doctor").code == 1
+
+
 def test_doctor_warns_of_a_token_that_is_sent_for_all_to_read(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

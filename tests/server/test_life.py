@@ -68,6 +68,24 @@ def test_a_second_daemon_is_refused_and_told_who_is_there(
     assert first.ask("GET", "/health").status == 200
 
 
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_a_second_daemon_is_refused_under_another_name_of_the_file(
+    home: Path, tmp_path: Path, processes: Processes, kind: str
+) -> None:
+    first = processes.start(home)
+    link, store = tmp_path / "link.db", home / "meritory.db"
+    if kind == "symbolic":
+        link.symlink_to(store)
+    else:
+        link.hardlink_to(store)
+    second = processes.spawn(tmp_path / "other", MERITORY_STORE_PATH=str(link))
+    _, complaint = second.communicate(timeout=60)
+    assert second.returncode == 1
+    expected = f"process {first.pid}" if kind == "symbolic" else "is a hard link"
+    assert expected in complaint.decode()
+    assert first.ask("GET", "/health").status == 200
+
+
 def test_after_a_kill_it_starts_again_with_all_that_was_stored(
     home: Path, processes: Processes
 ) -> None:

@@ -96,6 +96,21 @@ def put_job(served: Served, state: str, age: timedelta, **more: Any) -> None:
         database.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", list(row.values()))
 
 
+@pytest.mark.parametrize("name", ["meritory.db-wal", "meritory.db"])
+def test_a_store_that_lost_a_file_refuses_writes_and_is_unhealthy(serve: Serve, name: str) -> None:
+    served = serve()
+    assert served.ask("POST", "/api/memories", {"content": "kept"}).status == 200
+    assert domain(served, "storage")["status"] == "healthy"
+    (served.home / name).rename(served.home / "elsewhere")
+    refused = served.ask("POST", "/api/memories", {"content": "not acknowledged"})
+    assert (refused.status, refused.json["code"]) == (503, "store_replaced")
+    assert f"{name} was moved, replaced or deleted" in refused.json["detail"]
+    # It lasts until an operator helps: a client must not try again every second.
+    assert "retry-after" not in {key.lower() for key in refused.headers}
+    assert domain(served, "storage")["status"] == "unhealthy"
+    (served.home / "elsewhere").rename(served.home / name)
+
+
 @pytest.mark.parametrize(
     ("state", "age", "score"),
     [
@@ -134,7 +149,7 @@ def test_a_replaced_store_is_not_written_and_not_healthy(serve: Serve) -> None:
     began = unrecorded(served, "other")
     assert [one["content"] for one in began["memories"]] == [HERON]
     refused = served.ask("POST", "/api/memories", {"content": "lost if it were taken"})
-    assert (refused.status, refused.json["code"]) == (500, "storage")
+    assert (refused.status, refused.json["code"]) == (503, "store_replaced")
     assert "replaced" in refused.json["detail"]
     found = domain(served, "storage")
     assert found["status"] == "unhealthy"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,22 +162,24 @@ def doctor(deep: bool, repair: bool, yes: bool) -> Answer:
         ]
     status = worst(checks)
     plain = {"status": status, "results": [_CHECKS.json(check) for check in checks]}
-    if repair:
-        plain["repairs"] = done
-    return Answer(plain, *done, _CHECKS.table(checks), code=1 if status == "fail" else 0)
+    repairs = {"repairs": done} if repair else {}
+    return Answer(
+        {**plain, **repairs}, *done, _CHECKS.table(checks), code=1 if status == "fail" else 0
+    )
 
 
 def _repaired(facts: HealthFacts, *, yes: bool) -> list[str]:
     """Repair a damaged store after a copy of its file; return what was done."""
-    from meritory.engine.memories.repair import repair
-    from meritory.store import open_store
-    from meritory.store.sqlite.backup import hold, snapshot
+    from meritory.engine.memories.repair import copy_damaged, find_damage, repair
 
     file = facts.place.file
     if file is not None and not file.exists():
         return []
-    with bar("checking"), contextlib.closing(open_store(facts.place)) as store:
-        damage = store.check(deep=True)
+    try:
+        with bar("checking"):
+            damage = find_damage(facts.place)
+    except MeritoryError as error:
+        return [f"not repaired: {error.message}"]
     if not damage:
         return ["there is nothing to repair"]
     done = []
@@ -187,12 +187,7 @@ def _repaired(facts: HealthFacts, *, yes: bool) -> list[str]:
         require_yes(f"Repair {facts.place.name}? Make a backup with `pg_dump` first.", yes=yes)
     else:
         require_yes(f"Repair {file}? A copy of it is kept.", yes=yes)
-        # No other process may use the store: it would not know of the repair.
-        hold(Path(os.path.realpath(file)), alone=True).close()
-        facts.backups.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy = facts.backups / f"before-repair-{facts.now:%Y%m%dT%H%M%S%f}Z.damaged"
-        snapshot(file, copy)
-        done.append(f"copied the damaged store to {copy}")
+        done = [f"damaged store copied to {copy_damaged(file, facts.backups, facts.now)}"]
     with opened(quiet=True) as memory, bar("repairing") as progress:
         return done + repair(memory.services, progress)
 

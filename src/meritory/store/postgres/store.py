@@ -230,7 +230,7 @@ class PostgresStore(Store):
         drop = "DELETE FROM memory_vectors WHERE user = ? AND row = ?"
         rows = [(row.key["user"], row.key["row"]) for row in self.damaged_rows()]
         for user, row in rows:
-            self.write(user, lambda t, key=(user, row): t.connection.execute(drop, key))
+            self.write(user, partial(_run, drop, (user, row)))
         return [f"damaged vectors deleted, to make them again: {len(rows)}"] if rows else []
 
     def backup(self, target: Path) -> None:
@@ -316,3 +316,7 @@ _UNIT_TOLERANCE = 0.01
 _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
     WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 * e.dimension
         OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row"""
+
+
+def _run(statement: str, values: tuple[Any, ...], transaction: Transaction) -> None:
+    transaction.connection.execute(statement, values)

@@ -276,7 +276,7 @@ class SqliteEngine:
 
     def _identities(self) -> tuple[int | None, ...]:
         """Return which files the names of the database and its logs stand for."""
-        found = []
+        found: list[int | None] = []
         for file in (self.path, *side_files(self.path)):
             try:
                 found.append(os.stat(file).st_ino)

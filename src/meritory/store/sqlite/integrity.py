@@ -301,7 +301,7 @@ def repair(connection: sqlite3.Connection) -> list[str]:
 def _drop_derived(connection: sqlite3.Connection) -> int:
     """Delete damaged rows that can be made again, and rows that refer to a missing one."""
     of_memory = "DELETE FROM memory_vectors WHERE row = ?"
-    deleted = [(of_memory, (row,)) for row in _bad_vectors(connection)]
+    deleted: list[tuple[str, Any]] = [(of_memory, (row,)) for row in _bad_vectors(connection)]
     for name in _DERIVED:
         table = BY_NAME[name]
         where = " AND ".join(f"{key} IS ?" for key in _key_values(table))
