@@ -477,11 +477,19 @@ def test_the_wait_follows_from_what_requests_of_a_route_usually_take() -> None:
 def test_a_hook_is_refused_at_once_when_the_wait_would_be_too_long(
     serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made: list[Workers] = []
+
+    def make(*limits: Any) -> Workers:
+        made.append(Workers(*limits))
+        return made[0]
+
+    monkeypatch.setattr(application, "Workers", make)
     server = serve([blocked.route()])
     prompt = {"session_key": "s", "prompt": "where is the kettle?"}
     pool, running = together(server, WORKER_COUNT + 1)
     for _ in range(WORKER_COUNT):
         assert blocked.entered.acquire(timeout=30)
+    wait_for(lambda: made[0].in_flight == WORKER_COUNT + 1, "none waits")
     monkeypatch.setitem(application.BUDGETS_MS, "/api/hooks/user-prompt-submit", 0.0)
     for tcp in (False, True):
         headers = server.bearer if tcp else {}
