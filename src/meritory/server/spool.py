@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ from meritory.server.app import decode_body
 from meritory.server.auth import OWNER
 from meritory.server.logs import Log
 from meritory.server.routes import sessions
-from meritory.server.table import Call, ServerState
+from meritory.server.table import Call, Handler, ServerState
 from meritory.settings.home import SPOOL_NAME
 
 # No file of a hook is larger.
 FILE_LIMIT_BYTES = 32_768
-_HANDLERS = {
+_HANDLERS: Mapping[str, tuple[type[sessions.Hook], Handler]] = {
     "session-end": (sessions.SessionEnd, sessions.session_end),
     "stop": (sessions.Stop, sessions.stop),
 }
