@@ -101,7 +101,8 @@ def _tags(text: str) -> Iterator[tuple[int, int]]:
             starts = [0, *starts]
         if not starts:
             continue
-        is_closed = bool(ends) and ends[-1] > starts[-1]
+        # With fewer closing tags than opening ones, the last one may be forged.
+        is_closed = len(ends) >= len(starts) and ends[-1] > starts[-1]
         if is_closed:
             yield starts[0], ends[-1]
         elif name in known or ends or any(_starts_line(text, start) for start in starts):

@@ -47,6 +47,19 @@ def test_transcripts_go_after_their_days(desk: Desk) -> None:
     assert [one.content for one in desk.memory.page()] == [HERON]
 
 
+def test_typed_prompts_go_with_transcripts_also_of_a_session_that_never_ended(desk: Desk) -> None:
+    session = SessionRecord(user="default", key="open", started_at=desk.clock.now)
+    desk.store.write("default", lambda t: t.open_session(session))
+    assert desk.store.typed("default", "open") is None
+    desk.store.write("default", lambda t: t.add_typed("default", "open", "one\ntwo", 12))
+    desk.store.write("default", lambda t: t.add_typed("default", "open", "", 12))
+    desk.store.write("default", lambda t: t.add_typed("default", "open", "three", 12))
+    assert (desk.store.typed("default", "open") or "").split() == ["two", "three"]
+    desk.clock.go(days=91)
+    assert maintenance.erase(desk.memory.services, "default")["transcripts"] == 1
+    assert desk.store.typed("default", "open") is None
+
+
 def test_nothing_goes_that_is_kept_for_ever(desk: Desk) -> None:
     keep(desk, transcript_days=0, event_days=0, action_days=0, refusal_days=0, feedback_days=0)
     talked(desk, "old", desk.clock.now)

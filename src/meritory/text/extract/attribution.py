@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -37,6 +37,10 @@ OWN_LIMIT_CHARS: Final = 1_500
 REPEATED_MIN_CHARS: Final = 16
 # A line is recognised by its start and its end; searching a longer part of it would be slow.
 LINE_LIMIT_CHARS: Final = 400
+# A shorter line is not wrapped.
+WRAPPED_MIN_CHARS: Final = 60
+# Fewer words in quotes are a name.
+QUOTATION_MIN_WORDS: Final = 4
 # How much of a session's typed prompts is stored.
 TYPED_LIMIT_CHARS: Final = 12_000
 
@@ -98,6 +102,13 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTurn(Turn):
+    """A turn of the user without foreign text; it is not searched for such text again."""
+
+    spoken: tuple[Spoken, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class QuoteAttribution:
     """The speaker of a quote, the index of its turn, and its words as written there."""
 
@@ -116,6 +127,8 @@ def own_words(turn: str) -> str:
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
         text = f"{text[:start]} {text[start + 1 : end - 1]} {text[end:]}"
     own = without_blocks(text)
+    quotes = [match.span() for match in _QUOTED.finditer(own) if "\n" in match.group()]
+    own = blanked(own, quotes)
     own = blanked(own, list(_pasted(own)))
     if len(own.strip()) > OWN_LIMIT_CHARS:
         first = _PARAGRAPH.search(own)
@@ -135,6 +148,10 @@ def _pasted(text: str) -> Iterator[tuple[int, int]]:
     if gaps and _refers_back(lines[-1].group(), has_gap=gaps[-1]):
         yield 0, lines[-1].start()
     is_foreign = False
+    if any(gap and not _is_talk(line.group()) for gap, line in zip(gaps, lines[1:], strict=True)):
+        # Part of a document; its beginning may be in the first line.
+        yield 0, len(text)
+        return
     for index, line in enumerate(lines):
         said, following = line.group(), lines[index + 1 : index + 2]
         # Text after an empty line, or in a list, stands apart from the line before it.
@@ -149,9 +166,17 @@ def _pasted(text: str) -> Iterator[tuple[int, int]]:
         if is_foreign:
             yield line.span()
         inline = _pasted_pattern("inline").search(said)
-        if inline or (following and _introduces(said, is_apart=is_apart)):
+        is_wrapped = len(said) >= WRAPPED_MIN_CHARS or said.rstrip().endswith(":")
+        is_talk = is_foreign or _is_talk(said) or is_wrapped
+        if inline or (following and (not is_talk or _introduces(said, is_apart=is_apart))):
             yield line.start() + inline.end() if inline else line.end(), len(text)
             return
+
+
+def _is_talk(line: str) -> bool:
+    """Return whether a line looks like a part of a talk with the agent, or is an item of a list."""
+    has_word = _pasted_pattern("talk").search(line[:LINE_LIMIT_CHARS])
+    return bool(has_word or _BULLET.match(line) or _FOREIGN_LINE.match(line))
 
 
 def _is_signed(lines: Sequence[str]) -> bool:
@@ -199,11 +224,7 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
     own = own_words(turn)
     if not own:
         return ()
-    bare = _QUOTED.sub(lambda match: "\x01" * len(match.group()), own)
-    if bare.count('"') % 2:
-        # A quotation with quotes inside: any part between the first and the last may be quoted.
-        first, last = bare.index('"'), own.rindex('"') + 1
-        bare = bare[:first] + "\x01" * (last - first) + bare[last:]
+    bare = _masked(own)
     found: list[Spoken] = []
     start = 0
     for end in [*(match.end() for match in _END.finditer(bare)), len(own)]:
@@ -216,6 +237,32 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
         if begin < stop and stop - begin <= SENTENCE_LIMIT_CHARS:
             found.append(Spoken(turn[begin:stop], bare[begin:stop]))
     return tuple(found)
+
+
+def _masked(own: str) -> str:
+    """Return a text of the same length with quotations masked."""
+    bare = _QUOTED.sub(lambda match: "\x01" * len(match.group()), own)
+    if bare.count('"') % 2:
+        # A quotation with quotes inside: any part between the first and the last may be quoted.
+        first, last = bare.index('"'), own.rindex('"') + 1
+        bare = bare[:first] + "\x01" * (last - first) + bare[last:]
+    return bare
+
+
+def _without_quotations(own: str) -> str:
+    """Return a text with quoted sentences masked; code and names in quotes stay."""
+
+    def mask(match: re.Match[str]) -> str:
+        quote = match.group()
+        is_name = quote.startswith("`") or len(quote.split()) < QUOTATION_MIN_WORDS
+        return quote if is_name else "\x01" * len(quote)
+
+    return _QUOTED.sub(mask, own)
+
+
+def turn_sentences(turn: Turn) -> tuple[Spoken, ...]:
+    """Return the user's own sentences in a turn of a transcript."""
+    return turn.spoken if isinstance(turn, OwnTurn) else sentences(turn.text)
 
 
 def typed_words(prompt: str) -> str:
@@ -235,11 +282,12 @@ def users_words(turns: Sequence[Turn], typed: str | None) -> tuple[Turn, ...]:
     kept: list[Turn] = []
     for index, turn in enumerate(turns):
         if turn.role == "user":
-            own = [" ".join(one.text.split()) for one in sentences(turn.text)]
+            own = sentences(turn.text)
             if lines is not None:
-                own = [line for line in lines if line in plain[index]]
-            own = [line for line in own if not _is_repeated(line, index, turns, plain)]
-            turn = replace(turn, text="\n\n".join(own))
+                own = tuple(Spoken(line, _masked(line)) for line in lines if line in plain[index])
+            own = tuple(one for one in own if not _is_repeated(one.text, index, turns, plain))
+            said = "\n".join(one.text for one in own)
+            turn = OwnTurn("user", _without_quotations(said), spoken=own)
         kept.append(turn)
     return tuple(kept)
 
@@ -252,7 +300,7 @@ def _is_repeated(said: str, at: int, turns: Sequence[Turn], plain: Sequence[str]
     """
     if len(said) < REPEATED_MIN_CHARS:
         return False
-    bare = said.rstrip(".!? ")
+    bare = " ".join(said.split()).rstrip(".!? ")
     holders = [index for index, text in enumerate(plain) if bare in text]
     other = next((index for index in holders if turns[index].role != "user"), None)
     first = next((index for index in holders if turns[index].role == "user"), at)
@@ -288,7 +336,7 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
         if role != "user":
             return QuoteAttribution("assistant_derived", "agent", index, said)
     index, _, said = matches[-1]
-    own = own_words(turns[index].text)
+    own = _without_quotations(own_words(turns[index].text))
     if not quoted.search(own):
         return QuoteAttribution("assistant_derived", "tool", index, said)
     if not _supports(own, content) or _is_negated(said) != _is_negated(content):

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from meritory.domain.memory import Kind, Origin, Provenance
 from meritory.domain.session import Turn
 from meritory.text.claims.compare import says_change
-from meritory.text.extract.attribution import Spoken, sentences
+from meritory.text.extract.attribution import Spoken, turn_sentences
 from meritory.text.language import pattern, read_language, word_set, written_out
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_terms
@@ -111,7 +111,7 @@ def read(turns: Sequence[Turn]) -> Extraction:
         has_acted = has_acted or turn.role in _AGENT_ROLES
         if turn.role != "user":
             continue
-        spoken = sentences(turn.text)
+        spoken = turn_sentences(turn)
         is_denied = False
         for sentence in spoken:
             cues = (*CUES, AFTER_DENIAL) if is_denied else CUES
