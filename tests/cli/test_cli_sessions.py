@@ -193,3 +193,33 @@ def test_what_a_session_is_about_cannot_steer_a_terminal(run: Run, home: Path) -
         assert shown.code == 0
         assert "ev/il" in shown.out
         assert not set("\x1b\x07\u202e") & set(shown.out)
+
+
+def test_a_session_is_erased_after_a_question(run: Run, served: str) -> None:
+    asked = run("sessions", "forget", served)
+    assert asked.code == 2
+    assert "--yes" in asked.err
+    assert run("sessions", "show", served).code == 0
+    done = run("sessions", "forget", "morning", "--yes", "--json")
+    assert done.code == 0
+    assert done.object["id"] == served
+    assert done.object["rows"]["sessions"] == 1
+    assert done.object["memories"] == []
+    assert run("sessions", "show", served).code != 0
+    assert len(run("list", "--json").object["results"]) == 2
+    assert run("sessions", "forget", served, "--yes").code != 0
+
+
+def test_an_export_says_what_it_leaves_out(run: Run, served: str, tmp_path: Path) -> None:
+    plain = run("export", str(tmp_path / "some.jsonl"))
+    assert "left out: sessions" in plain.err
+    told = run("export", str(tmp_path / "told.jsonl"), "--json")
+    assert "models" in told.object["left_out"]
+    whole = run("export", str(tmp_path / "all.jsonl"), "--all", "--json")
+    assert whole.object["left_out"] is None
+    assert "left out" not in whole.err
+    copy = str(tmp_path / "copy.db")
+    assert run("--store", copy, "import", str(tmp_path / "all.jsonl")).code == 0
+    (session,) = run("--store", copy, "sessions", "--json").object["results"]
+    assert session["id"] == served
+    assert run("export", str(tmp_path / "notes"), "--all", "--format", "markdown").code == 2

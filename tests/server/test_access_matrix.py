@@ -69,6 +69,7 @@ POST /api/feedback/{id}/complete                   oaw--d-
 GET /api/sessions                                  oawr-d-
 GET /api/sessions/{key:path}/memories              oawr-d-
 GET /api/sessions/{key:path}                       oawr-d-
+DELETE /api/sessions/{key:path}                    oa-----
 GET /api/timeline/{id:path}                        oawr-d-
 GET /api/extraction/refusals                       oawr-d-
 GET /api/extraction/refusals/{id}                  oawr-d-

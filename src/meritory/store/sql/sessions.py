@@ -388,7 +388,7 @@ class SqlSessionReads(SqlOneSession):
         """Return every candidate of a session by rank."""
         with self._reading(user) as connection:
             found = connection.execute(_NUMBER, (user, key)).fetchone()
-            rows = [] if found is None else packs.read_candidates(connection, *found, _COLUMNS)
+            rows = [] if found is None else packs.read_candidates(connection, found[0], _COLUMNS)
         split = len(_CANDIDATES.columns)
         records = [
             _OUTCOMES.decode(row[split:], candidate=_CANDIDATES.decode(row[:split])) for row in rows
