@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from web_types import Served
+import pytest
+from web_types import Serve, Served
 
 from meritory.domain.memory import Draft
 from meritory.engine.memories.write import UPDATABLE
@@ -227,3 +229,25 @@ def test_the_description_refers_only_to_what_it_holds() -> None:
         for operation in ways.values():
             inside = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
             assert inside == set(re.findall(r"\{(\w+)\}", path))
+
+
+@pytest.mark.parametrize("target", ["{outside}/copy.db", "../copy.db", "link/copy.db"])
+def test_a_backup_over_tcp_stays_in_the_data_folder(
+    serve: Serve, tmp_path: Path, target: str
+) -> None:
+    served, outside = serve(), tmp_path / "outside"
+    outside.mkdir()
+    (served.home / "link").symlink_to(outside)
+    served.ask("POST", "/api/memories", {"content": "The staging database is called heron"})
+
+    def back_up(target: str, **how: Any) -> int:
+        body = {"arguments": {"target": target}}
+        return served.ask("POST", "/api/library/backup", body, **how).status
+
+    target = target.format(outside=outside)
+    assert back_up(target, tcp=True, headers=served.bearer) == 422
+    assert list(outside.iterdir()) == []
+    assert back_up("copy.db", tcp=True, headers=served.bearer) == 200
+    assert (served.home / "copy.db").is_file()
+    # The owner's socket gives what the owner's shell gives.
+    assert back_up(str(outside / "own.db")) == 200

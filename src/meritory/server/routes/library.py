@@ -94,9 +94,20 @@ def purge(call: Call) -> None:
 
 
 def backup(call: Call) -> None:
-    """Write a verified copy on the daemon's machine."""
+    """Write a verified copy on the daemon's machine; over TCP only inside its data folder."""
     memory = call.whole(_engine(call))
-    _run(lambda target: memory.backup(require_text("a target", target)), call.body.arguments)
+    home = call.server.settings.home.resolve()
+
+    def write_copy(target: str) -> None:
+        file = home / require_text("a target", target)
+        if call.door != "socket" and not file.resolve().is_relative_to(home):
+            raise InputError(
+                f"a backup over TCP stays in the data folder: {target[:80]!r}",
+                hint="name a file in it, or use the Unix socket or `meritory backup`",
+            )
+        memory.backup(file)
+
+    _run(write_copy, call.body.arguments)
 
 
 def drain(call: Call) -> int:
