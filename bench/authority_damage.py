@@ -28,9 +28,9 @@ from meritory.store.sql.tables import SqlColumn, SqlTable
 from meritory.store.sqlite.schema import STORED_TABLES, add_functions
 from meritory.store.sqlite.store import SqliteStore
 
-_CHANGES = {"small": 30, "full": 2_000}
+_CHANGES = {"small": 20, "full": 2_000}
 _NOTICED_MIN = 0.99
-_TABLES_MIN_SMALL = 15
+_TABLES_MIN_SMALL = 10
 # Without checksums most damage goes unnoticed.
 _CONTROL_MIN = 0.5
 _OWN_WORDS = ("checksum", "full-text index", "sqlite_sequence")
