@@ -191,3 +191,17 @@ def test_the_quality_domain_is_ill_when_merges_are_surely_wrong(
     assert found.status == status
     assert found.details["audited"] == 12
     assert "helped" in found.details
+
+
+def test_nobody_is_told_to_add_ratings_that_are_there(desk: Desk) -> None:
+    desk.note(HERON, TABS)
+    for number in range(10):
+        session = desk.memory.session(f"run {number}", context=HERON)
+        session.rate({"m1": 0.5})
+        session.end()
+    desk.memory.drain()
+    assert desk.store.judged_counts("default") == (0, 10)
+    engine = EngineFacts(desk.memory.services, desk.memory.works, "default")
+    (told,) = DOMAINS["judge"](engine).warnings
+    assert "although some are rated" in told
+    assert "ratings or" not in told
