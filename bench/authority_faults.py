@@ -355,7 +355,7 @@ def measure(size: Size) -> Report:
     report.at_most("sessions ended more than once", found["twice"], 0)
     note = "got by an agent, but not reported: offered again"
     report.at_most("memories in doubt, counted as not shown", found["unreported"], 10**6, note)
-    few = Plan((("stop", 0), ("down", 0)), min(plan.agents, 5))
+    few = Plan((("connection", 0), ("down", 0)), 5)
     with tempfile.TemporaryDirectory(prefix="careless-") as folder:
         _, worse = run(few, careless_script(Path(folder)), 18, 1.0)
     report.at_least("control, no receipts: counted as shown, never got", worse["undelivered"], 1)
