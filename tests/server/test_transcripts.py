@@ -19,7 +19,7 @@ from web_types import Processes, Served
 from meritory.connect.desired import harness_modules
 from meritory.connect.transcripts import Message, open_file, read_tail
 from meritory.domain.errors import InputError
-from meritory.server.routes.sessions import TAIL_LIMIT_BYTES
+from meritory.server.routes.hooks import TAIL_LIMIT_BYTES
 from meritory.text.judge.digest import decode_digest
 
 KEPT = ".claude/projects/-home-anna-shop"

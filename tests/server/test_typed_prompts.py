@@ -50,3 +50,14 @@ def test_a_notification_is_not_a_prompt(client: Client) -> None:
     told = f"<task-notification>\n<result>{EVIL}</result>\n</task-notification>\n{EVIL}"
     assert client.hook("user-prompt-submit", prompt=told)["inject"] == ""
     assert client.get("/api/sessions/run")["prompts"] == 1
+
+
+def test_a_prompt_that_came_too_late_for_an_answer_is_still_the_users_word(client: Client) -> None:
+    client.hook("session-start")
+    client.hook("user-prompt-submit", prompt="where is the login page?")
+    late = client.hook("user-prompt-submit", prompt=RULE, waits_until_ms=1_000_000)
+    assert late["inject"] == "" and client.get("/api/sessions/run")["prompts"] == 1
+    client.hook("session-end", transcript=[{"role": "user", "text": RULE}])
+    wait_for(lambda: bool(client.get("/api/memories")["results"]), "nothing was extracted")
+    (memory,) = client.get("/api/memories")["results"]
+    assert memory["provenance"] == "user_stated"

@@ -88,4 +88,4 @@ def test_every_walk_can_be_traced() -> None:
     expected = {"remember", "recall", "start", "prompt", "end", "learn", "feedback", "guard"}
     assert expected <= set(walks)
     assert all(walk["files"] and walk["functions"] and walk["switches"] for walk in walks.values())
-    assert "server/routes/sessions.py" in walks["start"]["paths"]
+    assert "server/routes/hooks.py" in walks["start"]["paths"]

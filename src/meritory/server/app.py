@@ -47,6 +47,7 @@ from meritory.server.routes import (
     access,
     dashboard,
     feedback,
+    hooks,
     jobs,
     library,
     mcp,
@@ -63,6 +64,7 @@ from meritory.server.table import SAFE_HEADERS, Call, Route, ServerState
 TABLE: tuple[Route, ...] = (
     *observe.ROUTES,
     *memories.ROUTES,
+    *hooks.ROUTES,
     *sessions.ROUTES,
     *rules.ROUTES,
     *feedback.ROUTES,

@@ -20,15 +20,15 @@ from meritory.domain.errors import InputError, MeritoryError
 from meritory.server.app import decode_body
 from meritory.server.auth import OWNER
 from meritory.server.logs import Log
-from meritory.server.routes import sessions
+from meritory.server.routes import hooks
 from meritory.server.table import Call, Handler, ServerState
 from meritory.settings.home import SPOOL_NAME
 
 # No file of a hook is larger.
 FILE_LIMIT_BYTES = 32_768
-_HANDLERS: Mapping[str, tuple[type[sessions.Hook], Handler]] = {
-    "session-end": (sessions.SessionEnd, sessions.session_end),
-    "stop": (sessions.Stop, sessions.stop),
+_HANDLERS: Mapping[str, tuple[type[hooks.Hook], Handler]] = {
+    "session-end": (hooks.SessionEnd, hooks.session_end),
+    "stop": (hooks.Stop, hooks.stop),
 }
 # A file that was never finished is removed after this time.
 _UNFINISHED_AGE = timedelta(minutes=10)
@@ -99,7 +99,7 @@ class Spool:
         body = decode_body(msgspec.json.encode(kept.body), kind)
         request_id = self._server.world.new_id()
         call = Call(self._server, OWNER, {}, None, body, request_id, "socket")
-        if isinstance(body, sessions.SessionEnd) and self._has_gone_on(call, kept_at):
+        if isinstance(body, hooks.SessionEnd) and self._has_gone_on(call, kept_at):
             return
         handler(call)
 

@@ -421,3 +421,9 @@ def record_prompt(run: PromptRun) -> None:
     services.store.write(session.user, work)
     run.is_recorded = True
     publish(services, events)
+
+
+def put_typed(services: Services, session: SessionRecord, typed: str) -> None:
+    """Add words that the user typed to a session, apart from a prompt that is served."""
+    user, key = session.user, session.key
+    services.store.write(user, lambda t: t.add_typed(user, key, typed, TYPED_LIMIT_CHARS))

@@ -17,7 +17,7 @@ from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import find_known_session
 from meritory.rank.feedback import Pair, Risk
-from meritory.server.routes.sessions import RatingScores, RatingsOut
+from meritory.server.routes.hooks import RatingScores, RatingsOut
 from meritory.server.table import Call, Limit, ReplyShape, Results, Route, Scoped, UserQuery
 
 # A report is stored even if these fields are invalid: `issues` names the errors.

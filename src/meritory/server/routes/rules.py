@@ -13,7 +13,7 @@ from meritory.engine.rules import book, guard
 from meritory.engine.rules.book import Replay
 from meritory.engine.rules.guard import ToolCall
 from meritory.server.dedupe import is_duplicate
-from meritory.server.routes.sessions import Hook, hook_engine
+from meritory.server.routes.hooks import Hook, hook_engine
 from meritory.server.table import Call, ReplyShape, Results, Route, Scoped, SessionKey
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=256)]
