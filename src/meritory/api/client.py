@@ -37,7 +37,7 @@ REQUEST_TIMEOUT_MS = 30_000
 LONG_TIMEOUT_MS = 600_000
 HEALTH_TIMEOUT_MS = 1_000
 START_WAIT_MS = 10_000
-# A busy machine may need minutes; longer than this nobody waits.
+# A busy machine may need minutes; this is the longest wait.
 START_LIMIT_S = 300.0
 # Longer than a daemon waits for requests and then for a job before it ends.
 STOP_WAIT_MS = 15_000
@@ -424,7 +424,7 @@ def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()
         while (daemon := find(home)) is None:
             if time.monotonic() > deadline:
                 starter = child or holder_pid(home)
-                # Without a known process somebody else holds the start lock and is starting one.
+                # Without a known process, another process holds the start lock and is starting one.
                 progress = _progress(starter) if starter else time.monotonic()
                 if progress == seen or time.monotonic() - began > START_LIMIT_S:
                     raise _no_progress(home, starter, is_own=bool(child))

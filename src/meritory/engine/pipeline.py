@@ -236,7 +236,7 @@ END = (
 def end(services: Services, request: ending.EndRequest) -> ending.EndRun:
     """End a session and queue the job that learns from it; a second end changes nothing.
 
-    A session that nobody has heard of is opened first, if the request says how.
+    An unknown session is opened first, if the request says how.
     """
     known = services.store.find_session(request.user, request.key)
     session = known or request.unknown or services.store.session(request.user, request.key)

@@ -1,7 +1,7 @@
 """Events that no daemon took, kept as small files until one does.
 
 Part of the hook, so standard library only. Only ends of sessions and ratings in replies are kept:
-ids, paths and the line of ratings, never what somebody wrote.
+ids, paths and the line of ratings, never texts.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ REFUSAL_LOG_EVERY_MS = 1_000.0
 WORKER_COUNT = 4
 # A request is refused when it would wait longer than this, or than its caller waits.
 WAIT_LIMIT_MS = 10_000.0
-# How long hooks wait for a reply that they print (see `meritory.hook.main`). Afterwards the work is
-# for nobody, so it is not begun. The end of a session counts without its hook.
+# How long hooks wait for a reply that they print (see `meritory.hook.main`). Afterwards the work
+# is useless, so it is not begun. The end of a session counts without its hook.
 BUDGETS_MS = {
     "/api/hooks/session-start": 1_900.0,
     "/api/hooks/user-prompt-submit": 1_900.0,

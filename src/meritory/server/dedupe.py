@@ -1,4 +1,4 @@
-"""Hooks that must not count: duplicates from two settings files, and those nobody waits for."""
+"""Hooks that must not count: duplicates from two settings files, and late ones."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class Call:
     door: Door = "tcp"
     # Names are lower case; of a repeated header the first value counts.
     headers: Mapping[str, str] = field(default_factory=dict)
-    # Whether the route is an agent's surface, whoever the caller is.
+    # Whether the route is an agent's surface, for every caller.
     is_agent: bool = False
 
     def engine(

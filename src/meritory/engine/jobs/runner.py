@@ -142,7 +142,7 @@ class JobRunner:
     def release_ended(self) -> int:
         """Queue the jobs again whose process on this machine has ended; return how many.
 
-        That counts as a failed attempt: a job that ends every process must not run for ever.
+        That counts as a failed attempt: a job that ends every process must not run without end.
         """
         ended = [
             job

@@ -69,7 +69,7 @@ class EndRequest:
     request_id: str | None = None
     # Whether the caller learns from the session itself; other processes wait for a while.
     learns_at_once: bool = False
-    # The session to open if nobody has heard of it, and there is a transcript to learn from.
+    # How to open an unknown session that has a transcript to learn from.
     unknown: SessionRecord | None = None
 
     def turns(self) -> Iterable[Turn]:
@@ -86,7 +86,7 @@ class EndRun:
     services: Services
     request: EndRequest
     session: SessionRecord
-    # Whether nobody has heard of the session before its end.
+    # Whether the session was unknown before its end.
     is_unknown: bool = False
     took_ms: dict[str, float] = field(default_factory=dict, init=False)
     # Stage transcript.
@@ -115,7 +115,7 @@ def read_transcript(run: EndRun) -> None:
     intake.read(request.turns())
     run.turns = intake.kept()
     if run.is_unknown and not run.turns:
-        # Nothing to learn from: say that nobody has heard of it.
+        # Nothing to learn from: say that it is unknown.
         store.session(session.user, session.key)
     run.is_extraction_due = extraction.is_due(run.services, run.turns)
     run.ratings = _late_ratings(run.services, session, request, tuple(intake.trailers))

@@ -138,7 +138,7 @@ def own_words(turn: str) -> str:
 
 
 def _pasted(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of a turn that somebody else wrote, by the look of their lines."""
+    """Yield the spans of a turn that others wrote, by the look of their lines."""
     lines = [match for match in _LINE.finditer(text) if match.group().strip()]
     # Whether an empty line is before each line.
     gaps = [text.count("\n", before.end(), line.start()) > 1 for before, line in pairwise(lines)]
