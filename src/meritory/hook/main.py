@@ -218,7 +218,7 @@ def _asked(
 
     def report(waits: bool) -> None:
         try:
-            # On the same connection. The daemon gets it although the hook does not wait for the answer.
+            # On the same connection, and the hook need not wait for the answer.
             connection.sendall(_request("delivered", host, token, receipt))
             if waits:
                 _received(connection, deadline)
