@@ -229,7 +229,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "status": "str",
         "results": [{"id": "str", "status": "str", "detail": "str", "hint": "str"}],
     },
-    "export FILE": {"file": "str", "memory_count": "int"},
+    "export FILE": {"file": "str", "memory_count": "int", "left_out": "str", "notes": ["str"]},
     "import IN": {
         "file": "str",
         "format": "str",

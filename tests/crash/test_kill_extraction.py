@@ -94,7 +94,7 @@ def test_killed_anywhere_everything_is_stored_once(
     with Memory(file, clock=lambda: START + timedelta(hours=1), background=False) as memory:
         store = memory.services.store
         assert store.job("default", EXTRACT_JOB, "run").state == "done"
-        assert sorted(one.kind for one in memory.page()) == ["constraint", "episode"]
+        assert sorted(one.kind for one in memory.page()) == ["episode", "preference"]
         assert len(store.refusals("default", 9)) == 1
         counters = store.counters("default")
         assert (counters["write.stored"], counters["write.floored"]) == (2, 1)

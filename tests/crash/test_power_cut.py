@@ -20,7 +20,7 @@ from crash.volatile import Disk
 from meritory.domain.errors import StorageError
 from meritory.store.sql.store import SqlTransaction
 from meritory.store.sqlite import engine
-from meritory.store.sqlite.schema import MIGRATIONS
+from meritory.store.sqlite.schema import MIGRATIONS, row_checksum
 from meritory.store.sqlite.store import SqliteStore
 
 CUTS = int(os.environ.get("MERITORY_TEST_CUTS", "1000"))
@@ -47,6 +47,7 @@ class Life:
         connection = apsw.Connection("store", flags, self.disk.name)
         # Without shared memory the log needs this; what is synced when does not change.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.create_scalar_function("row_checksum", row_checksum, deterministic=True)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA journal_mode = WAL")

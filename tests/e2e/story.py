@@ -5,7 +5,6 @@ The steps share one sandbox, since starting daemons and clients is what takes th
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple
 from harnesses import Harness, Turn
 from model_wire import texts
 from sandbox import Ran, Sandbox, until
+
+from meritory.store.sql.sessions import decode_transcript
 
 ANSWER = "Heron it is, as far as I can tell."
 # Long enough to be judged, and with words that only one of the memories has.
@@ -92,12 +93,12 @@ class Judged(NamedTuple):
     judge: str
     excluded: str | None
     recalled: int
-    transcript: str
+    transcript: bytes
 
     @property
     def said(self) -> list[tuple[str, str]]:
         """Who said what, as it was kept; some clients put a prompt into quotes."""
-        return [(role, text.strip('"')) for role, text in json.loads(self.transcript or "[]")]
+        return [(turn.role, turn.text.strip('"')) for turn in decode_transcript(self.transcript)]
 
 
 def stock(sandbox: Sandbox) -> None:

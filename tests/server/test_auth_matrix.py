@@ -36,7 +36,9 @@ def known(path: str, method: str) -> bool:
 
 def covers(path: str, place: str) -> bool:
     """Whether a path of the table stands for an address."""
-    pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path).replace(":path", ""))
+    # A parameter of the form {key:path} holds slashes, too.
+    pattern = re.sub(r"\\{\w+:path\\}", ".+", re.escape(path))
+    pattern = re.sub(r"\\{\w+\\}", "[^/]+", pattern)
     return re.fullmatch(pattern, place) is not None
 
 

@@ -225,7 +225,7 @@ def test_an_unwritable_store_serves_the_first_block_once(serve: Serve) -> None:
     talk = [{"role": "user", "text": "where? " * 60}, {"role": "assistant", "text": "heron " * 60}]
     body = {**client.fields, "transcript": talk}
     refused = client.daemon.ask("POST", "/api/hooks/session-end", body)
-    assert refused.status >= 500 and refused.json["code"] == "storage"
+    assert refused.status >= 500 and refused.json["code"] == "store_replaced"
     disk.free()
     client.ask("session-end", transcript=talk)
     wait_for(lambda: client.get()["state"] == "finished", "it was never judged")

@@ -381,8 +381,8 @@ def test_what_could_not_be_recorded_is_in_the_figures(serve: Serve) -> None:
     unrecorded(served, "run")
     os.rename(served.home / "aside.db", served.home / "meritory.db")
     errors = served.ask("GET", "/api/analytics/errors?stage=session_record").json["results"]
-    assert [(one["stage"], one["code"]) for one in errors] == [("session_record", "storage")]
-    labels = 'stage="session_record",code="storage"'
+    assert [(one["stage"], one["code"]) for one in errors] == [("session_record", "store_replaced")]
+    labels = 'stage="session_record",code="store_replaced"'
     assert metrics(served)["meritory_errors_total", labels] == 1
     assert served.ask("GET", "/api/analytics/errors?stage=predictor").json["results"] == []
     operations = served.ask("GET", "/api/analytics/latency").json["results"]

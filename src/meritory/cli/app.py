@@ -81,7 +81,7 @@ _TABLE = {
         ("jobs", "daemon:jobs", "List background jobs."),
     ),
     "Backup and settings": (
-        ("export", "transfer:export", "Write everything as JSON lines."),
+        ("export", "transfer:export", "Write memories as JSON lines."),
         ("import", "transfer:import_lines", "Import memories from other files and tools."),
         ("backup", "doctor:backup", "Copy the store while it is in use."),
         ("restore", "doctor:restore", "Replace the store with a backup."),

@@ -323,7 +323,7 @@ def test_long_texts_and_large_models_come_over(database: Place, tmp_path: Path) 
     with contextlib.closing(open_raw(path)) as raw, raw:
         raw.execute(
             "UPDATE sessions SET transcript = ?, digest = ?",
-            ("long ☃ " * 60_000, bytes(range(256)) * 600),
+            ("long ☃ ".encode() * 60_000, bytes(range(256)) * 600),
         )
     assert moved(first, database).is_equal
     assert moved(database, last).is_equal

@@ -33,6 +33,7 @@ OPERATIONS = (
 STAGES: Mapping[str, tuple[str, ...]] = {
     "access": (),
     "consent": (),
+    "delivery_record": (),
     "feedback": ("advice", "belief", "promotion", "reading", "rules"),
     "guard": (),
     "http": (),
@@ -50,6 +51,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "retrieval_counts": (),
     "rules": (),
     "session_record": (),
+    "spool": (),
     "telemetry": (),
 }
 # Operations that other programs, such as the CLI, run on the store without the daemon.

@@ -86,7 +86,8 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
         "session",
         # A transcript stays while a job has yet to read it.
         # Prompts are stored as they come, also in a session that never ends.
-        """(transcript IS NOT NULL OR digest IS NOT NULL OR typed IS NOT NULL)
+        """(typed IS NOT NULL
+                OR ended_at IS NOT NULL AND (transcript IS NOT NULL OR digest IS NOT NULL))
             AND coalesce(ended_at, started_at) < :before
             AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'parked')
                 AND j.user = sessions.user AND j.key = sessions.key)

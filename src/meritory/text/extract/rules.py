@@ -193,7 +193,7 @@ def _claim(sentence: Spoken, index: int, cues: Sequence[Cue]) -> FoundClaim | De
         content = " ".join(statement.split()).rstrip("?")
         content = _pattern("courtesy").sub("", content.rstrip(_ENDS)).rstrip(_LOOSE_ENDS)
         if content.count(")") > content.count("("):
-            content = content.rstrip(")")
+            content = content.rstrip(") ")
         content = content[:1].upper() + content[1:]
         # "Remember to ..." always asks for an action.
         is_order = before.lower().endswith(" to ")
