@@ -241,3 +241,22 @@ def test_a_receipt_that_cannot_be_recorded_counts_with_the_next_event(serve: Ser
     disk.free()
     client.ask("stop", last_assistant_message="done")
     assert list(client.shown()) == ["m1"]
+
+
+def test_a_resumed_session_gets_its_block_once(client: Client) -> None:
+    client.printed(client.start())
+    shown = client.shown()
+    assert shown
+    assert client.start(source="resume")["inject"] == ""
+    # The agent still has the block, although nothing was printed this time.
+    prompted = client.prompt("and what about the deployment?")
+    assert prompted["memories"] == [] and HERON not in prompted["inject"]
+    assert client.shown() == shown
+
+
+def test_a_resumed_session_gets_a_block_that_was_never_delivered(client: Client) -> None:
+    client.start()
+    resumed = client.start(source="resume")
+    assert resumed["inject"] and client.shown() == {}
+    client.printed(resumed)
+    assert client.shown()

@@ -274,14 +274,17 @@ def test_every_hook_reads_what_it_is_pointed_at(anna: Served, home: Path) -> Non
     Path(path).write_text(line("user", "where is it? " * 50) + rated)
     assert hook(anna, "stop", "run", transcript_path=path)["taken"] == 1
     asked = hook(anna, "user-prompt-submit", "run", prompt="and then?", transcript_path=path)
+    # Its only memory is rated, so this prompt asks for nothing.
+    assert asked["inject"] == ""
     with open(path, "a", encoding="utf-8") as file:
-        file.write(line("assistant", f"yes <!--mf {asked['injection']} m1=0.8-->"))
+        file.write(line("assistant", f"yes <!--mf {began['injection']} m1=0.8-->"))
     assert hook(anna, "pre-compact", "run", transcript_path=path)["taken"] == 1
     ended = hook(anna, "session-end", "run", transcript_path=path)
     assert ended["queued"] is True
     assert ended["feedback"]["taken"] == 0
     row = anna.ask("GET", "/api/sessions/run/memories").json["results"][0]
-    assert (row["agent_relevance_score"], row["agent_feedback_count"]) == (pytest.approx(0.6), 2)
+    # The same code again: the later rating replaces the earlier one.
+    assert (row["agent_relevance_score"], row["agent_feedback_count"]) == (0.8, 1)
 
 
 def test_a_path_is_only_followed_for_the_owners_socket(anna: Served, home: Path) -> None:

@@ -227,8 +227,14 @@ def _open(call: Call) -> tuple[EmbeddedBackend, SessionRecord | None]:
 
 
 def _start(
-    call: Call, engine: EmbeddedBackend, known: SessionRecord | None, context: str | None = None
+    call: Call,
+    engine: EmbeddedBackend,
+    known: SessionRecord | None,
+    context: str | None = None,
+    *,
+    is_in_context: bool = False,
 ) -> Injected:
+    """Open a session; a block that the agent still has in its context needs no receipt."""
     body: Hook = call.body
     request = StartRequest(
         body.session_key,
@@ -237,7 +243,7 @@ def _start(
         body.harness,
         body.cwd,
         call.request_id,
-        body.receipts,
+        body.receipts and not is_in_context,
         call.server.deliveries.unrecorded(engine.scope.user, body.session_key),
     )
     return _injected(call, engine, pipeline.open_session(engine.services, request, known))
@@ -273,9 +279,12 @@ def session_start(call: Call) -> Injected:
     traits = harness.BY_NAME.get(body.harness or "", harness.UNLISTED)
     is_resumed = body.source == "resume" and not traits.loses_start_on_resume
     if known is not None and is_resumed:
-        rows = engine.services.store.shown(known.user, known.key)
+        store = engine.services.store
+        rows = store.shown(known.user, known.key)
+        waiting = store.undelivered(known.user, known.key)
         has_context = any(row.in_context for row in rows)
-    injected = _start(call, engine, known, body.context)
+        has_context &= all(one.kind != "start" for one in waiting)
+    injected = _start(call, engine, known, body.context, is_in_context=has_context)
     # The session is open again, and the agent still has its memories in context.
     return Injected.nothing() if has_context else injected
 
