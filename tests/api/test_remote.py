@@ -367,10 +367,11 @@ class TestContract:
         session.reply("\ud800" * 10)
         session.end([{"role": "assistant", "text": "é" * 900_000}] * 3)
 
-    def test_care(self, open_memory: Open, tmp_path: Path) -> None:
+    def test_care(self, open_memory: Open, home: Path, tmp_path: Path) -> None:
         memory = open_memory()
         made = memory.remember("The staging database is called heron")
-        copy = tmp_path / "copy.db"
+        # Over TCP a daemon writes copies into its data folder only.
+        copy = home / f"{tmp_path.name}.db"
         memory.backup(copy)
         with Memory(copy, user=memory.scope.user) as other:
             assert other.get(made.id).content == made.content

@@ -492,7 +492,10 @@ class Memory:
 
     @verb
     def backup(self, target: str | os.PathLike[str]) -> None:
-        """Write a verified copy while the store stays in use; its models go into a folder."""
+        """Write a verified copy while the store stays in use; its models go into a folder.
+
+        A daemon writes it on its own machine, over TCP only into its data folder.
+        """
         from pathlib import Path
 
         from meritory.engine.transfer import backup
