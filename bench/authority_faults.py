@@ -53,7 +53,7 @@ HOLD_S = 2.3
 UP_WAIT_S = 60.0
 # A job of a killed daemon may wait for the end of its lease.
 DRAIN_WAIT_S = 400.0
-HOOK_FILES = ("main.py", "shapes.py", "spool.py")
+HOOK_FILES = ("main.py", "shapes.py", "wake.py", "spool.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ def run(plan: Plan, script: Path, seed: int, wait_s: float) -> tuple[int, dict[s
 def careless_script(folder: Path) -> Path:
     """Return a copy of the hook that neither reports nor keeps anything."""
     source = Path(hook_main.__file__).parent
-    for name in HOOK_FILES[:2]:
+    for name in HOOK_FILES[:3]:
         shutil.copy(source / name, folder / name)
     shapes = folder / "shapes.py"
     text = shapes.read_text("utf-8")

@@ -10,7 +10,7 @@ import pytest
 from meritory.hook import main
 
 PATIENCE_S = 60.0
-_HALVES = ("main.py", "shapes.py", "remote.py", "spool.py")
+_HALVES = ("main.py", "shapes.py", "remote.py", "spool.py", "wake.py")
 _BUDGETS = ("BUDGET_S", "GUARD_BUDGET_S", "END_BUDGET_S")
 
 

@@ -57,8 +57,6 @@ END_BUDGET_S = 1.0
 # A daemon starts in about 0.7 s; only the start of a session waits for it.
 START_WAIT_S = 1.0
 LATER_WAIT_S, PAUSE_S = 15.0, 0.02
-# After a failed start, prompts do not start the daemon again for a while.
-RETRY_AFTER_S = 30.0
 
 INPUT_LIMIT_BYTES, ANSWER_LIMIT_BYTES = 8 << 20, 4 << 20
 CONTEXT_LIMIT_UNITS, PATH_LIMIT_CHARS = shapes.CONTEXT_LIMIT_UNITS, shapes.PATH_LIMIT_CHARS
@@ -311,11 +309,11 @@ def _woken(
         elif event == shapes.START:
             return _patiently(home, event, body, environ, START_WAIT_S)
         elif event in (shapes.PROMPT, shapes.TOOL):
-            _start(home, environ)
+            _load("wake").start(home, environ)
         elif event == shapes.COMPACT:
             _later(lambda: _patiently(home, event, body, environ, LATER_WAIT_S))
         else:
-            _prepare(home)
+            _load("wake").prepare(home)
             _keep(home, event, body)
             _later(lambda: _awaken(home, environ))
     except _WRONG:
@@ -327,9 +325,9 @@ def _patiently(
     home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], wait_s: float
 ) -> tuple[dict[str, Any], Report]:
     """Start the daemon, after an ending one is gone, and send the event when it is up."""
-    deadline, is_started = time.monotonic() + wait_s, False
+    deadline, is_started, wake = time.monotonic() + wait_s, False, _load("wake")
     while True:
-        is_started = is_started or _start(home, environ)
+        is_started = is_started or wake.start(home, environ)
         try:
             return _asked(home, event, body, deadline + BUDGET_S / 4)
         except _DOWN:
@@ -340,8 +338,8 @@ def _patiently(
 
 def _awaken(home: str, environ: Mapping[str, str]) -> None:
     """Start the daemon, after an ending one is gone; it takes what is kept."""
-    deadline = time.monotonic() + LATER_WAIT_S
-    while not _start(home, environ) and time.monotonic() < deadline:
+    deadline, wake = time.monotonic() + LATER_WAIT_S, _load("wake")
+    while not wake.start(home, environ) and time.monotonic() < deadline:
         time.sleep(PAUSE_S)
 
 
@@ -370,49 +368,6 @@ def _settled(
         _woken(home, event, body, environ)
     except _WRONG:
         _keep(home, event, body)
-
-
-def _prepare(home: str) -> None:
-    """Make the data folder."""
-    os.makedirs(home, 0o700, exist_ok=True)
-    if not os.listdir(home) and not os.stat(home).st_mode & 0o1000:
-        # The daemon refuses a folder that others can read and that is not empty.
-        os.chmod(home, 0o700)
-
-
-def _start(home: str, environ: Mapping[str, str]) -> bool:
-    """Start one daemon, even if many hooks try at once; False to try again later."""
-    import fcntl
-
-    _prepare(home)
-    error_file = os.path.join(home, "daemon.err")
-    locks = [os.open(os.path.join(home, "daemon.start"), os.O_RDWR | os.O_CREAT, 0o600)]
-    try:
-        # Held by the process that starts a daemon, and by that daemon.
-        fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locks.append(os.open(os.path.join(home, "daemon.lock"), os.O_RDWR | os.O_CREAT, 0o600))
-        fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
-        about = os.stat(error_file) if os.path.exists(error_file) else None
-        if about and about.st_size and abs(time.time() - about.st_mtime) < RETRY_AFTER_S:
-            return True
-        os.set_inheritable(locks[0], True)
-        os.close(locks.pop())
-        # In its own process session, without a client's variables: it outlives the client.
-        command = [sys.executable, "-P", "-m", "meritory", "--home", home, "up", "--detached"]
-        clean = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
-        streams = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 2, error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-        ]
-        os.posix_spawn(sys.executable, command, clean, file_actions=streams, setsid=True)
-        return True
-    except BlockingIOError:
-        # A daemon is running, starting or ending.
-        return False
-    finally:
-        for lock in locks:
-            os.close(lock)
 
 
 def run(arguments: list[str]) -> None:
