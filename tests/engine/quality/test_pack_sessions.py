@@ -102,3 +102,20 @@ def test_old_sessions_are_thinned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     desk.store.write(USER, lambda t: t.add_hits(USER, "first", [shown]))
     taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
     assert "first" not in [one.key for one in taught]
+
+
+def test_a_session_without_shown_memories_can_be_thinned(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "FULL_SESSIONS", 1)
+    desk.note(*NOTES)
+    desk.tune(start_limit=0)
+    desk.memory.session("silent", context=NOTES[0])
+    assert desk.rows("silent")
+    desk.clock.go(days=3)
+    hold(desk, "second")
+    maintenance.pack(desk.memory.services, USER)
+    assert desk.counters()["sessions.thinned"] == 1
+    assert desk.rows("silent") == {}
+    # It can still be written to.
+    desk.memory.session("silent", context=NOTES[0])

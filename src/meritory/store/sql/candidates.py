@@ -153,7 +153,9 @@ def decode(content: bytes) -> Columns:
         text, _, body = zlib.decompress(content).partition(b"\n")
         head = json.loads(text)
         lengths = head.pop("lengths")
-        numbers = np.frombuffer(body, np.float64).reshape(-1, len(lengths))
+        # A session may have no candidate left; numpy cannot tell the rows of nothing.
+        shape = (-1, len(lengths)) if lengths else (len(_REALS), 0)
+        numbers = np.frombuffer(body, np.float64).reshape(shape)
         reals = {
             name: [None if number != number else number for number in column]
             for name, column in zip(_REALS, numbers.tolist(), strict=False)
