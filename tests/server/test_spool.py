@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_types import Processes, Served, wait_for
+from web_types import Processes, Serve, Served, wait_for
 
 from meritory.hook import spool as hook_spool
 from meritory.hook.shapes import TRAILER
 from meritory.server import spool
+from meritory.server.routes.hooks import SessionEnd
+from meritory.server.table import Call
 from meritory.settings.home import SPOOL_NAME
 
 TALK = [{"role": "user", "text": "where? " * 60}, {"role": "assistant", "text": "heron " * 60}]
@@ -112,3 +114,18 @@ def test_an_end_that_was_kept_does_not_end_a_session_that_went_on(
     daemon = processes.start(home)
     wait_for(lambda: not kept(home), "it was not taken")
     assert state(daemon, "run") == "open"
+
+
+def test_an_event_that_a_fault_of_ours_stops_is_not_lost(
+    home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(call: Call) -> None:
+        raise ZeroDivisionError(call.request_id)
+
+    end(home, "run")
+    monkeypatch.setattr(spool, "_HANDLERS", {"session-end": (SessionEnd, fail)})
+    served = serve()
+    assert served.home == home
+    wait_for(lambda: bool(list(kept(home)[0].parent.glob("*.failed"))), "it was not set aside")
+    (left,) = kept(home)
+    assert json.loads(left.read_bytes())["body"]["session_key"] == "run"

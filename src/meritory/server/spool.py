@@ -64,8 +64,9 @@ class Spool:
                     break
                 self._log.info("daemon", "spool.refused", code=error.code)
             except Exception as error:
-                # Whatever is wrong with one file, the others must be taken.
+                # Whatever is wrong with one file, the others must be taken. It stays for a look.
                 self._log.error("daemon", "spool.bug", error)
+                path.rename(path.with_suffix(".failed"))
             path.unlink(missing_ok=True)
             count += 1
         return count
@@ -81,7 +82,8 @@ class Spool:
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
                 continue
             if not entry.name.startswith("."):
-                yield Path(entry.path)
+                if entry.name.endswith(".json"):
+                    yield Path(entry.path)
             elif self._age(about.st_mtime) > _UNFINISHED_AGE:
                 Path(entry.path).unlink(missing_ok=True)
 
