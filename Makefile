@@ -44,7 +44,7 @@ quick: check ## lint, types, pure tests and one flow, in about a minute
 test: check ## everything that must hold
 	@$(BIN)/python tools/browser.py || true
 # File by file, in order: the last files are small, so that both processes finish at about the same time.
-# A process that crashes ends the run: xdist waits for ever for one that replaces it.
+# A process that crashes ends the run: xdist would wait without end for its replacement.
 	@$(BIN)/python -m pytest --ignore tests/browser \
 	  -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # Separate, because the browser's driver brings greenlets and its own event loop into the process.

@@ -1,4 +1,4 @@
-"""Ratings that nobody gave: wording, rivals, guessed and foreign codes, prefixes, quotations.
+"""Ratings that no agent gave: wording, rivals, guessed and foreign codes, prefixes, quotations.
 
 Each attempt puts its text into a memory that the session was shown, lets the agent quote it, and
 counts the ratings that the store has afterwards. The control runs the same attempts against a
