@@ -23,12 +23,8 @@ def test_the_store_stays_small_with_retention_and_not_without(tmp_path: Path) ->
 
     control, _ = soak.measure("small", tmp_path / "control", is_control=True)
     missed = {check.name for check in control.checks if not check.is_met}
-    assert "sessions packed" in missed
-    figures = [
-        next(check.figure for check in one.checks if check.name == "store, MB")
-        for one in (report, control)
-    ]
-    assert figures[1] > 1.2 * figures[0]
+    # The size itself goes red, by the same bar that the store with retention keeps.
+    assert missed >= {"sessions packed", "store, MB"}
 
 
 def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:
