@@ -53,7 +53,7 @@ HOLD_S = 2.3
 UP_WAIT_S = 60.0
 # A job of a killed daemon may wait for the end of its lease.
 DRAIN_WAIT_S = 400.0
-HOOK_FILES = ("main.py", "shapes.py", "wake.py", "spool.py")
+HOOK_FILES = ("__main__.py", "main.py", "shapes.py", "wake.py", "spool.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ def run(plan: Plan, script: Path, seed: int, wait_s: float) -> tuple[int, dict[s
 def careless_script(folder: Path) -> Path:
     """Return a copy of the hook that neither reports nor keeps anything."""
     source = Path(hook_main.__file__).parent
-    for name in HOOK_FILES[:3]:
+    for name in HOOK_FILES[:4]:
         shutil.copy(source / name, folder / name)
     shapes = folder / "shapes.py"
     text = shapes.read_text("utf-8")
@@ -347,7 +347,7 @@ def measure(size: Size) -> Report:
     """Return the checks of this section."""
     report = Report("faults")
     plan = Plan.of(size, random.Random(18))
-    count, found = run(plan, Path(hook_main.__file__), 18, DRAIN_WAIT_S)
+    count, found = run(plan, Path(hook_main.__file__).with_name(HOOK_FILES[0]), 18, DRAIN_WAIT_S)
     report.at_least("faults injected", count, 500 if size == "full" else 20)
     report.at_least("memories delivered and counted as shown", found["shown"], 1)
     report.at_most("memories counted as shown that no agent got", found["undelivered"], 0)

@@ -2,7 +2,8 @@
 
 A daemon runs and is warm. Each round starts the hook as a client does, asks the daemon the same
 for a twin session, and starts an interpreter that does nothing: the hook's own time is its whole
-time without the daemon's, and most of it is the interpreter's.
+time without the daemon's, and most of it is the interpreter's. `--against TREE` runs the benchmark
+of another checkout, which needs its own .venv, in turn with this one, and compares.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from meritory.hook import main as hook_main
 from meritory.settings import load_settings
 
 HARNESS = "claude-code"
+OWN_TIME = "the hook's own time, p50 ms"
 BARE = [sys.executable, "-I", "-S", "-c", "pass"]
-HOOK = [sys.executable, "-I", "-S", str(Path(hook_main.__file__)), "--harness", HARNESS]
+HOOK = [sys.executable, "-I", "-S", str(Path(hook_main.__file__).with_name("__main__.py")), "--harness", HARNESS]
 WITHOUT_HOME = {name: value for name, value in os.environ.items() if name[:7] != "MERITORY_"}
 
 
@@ -133,7 +135,7 @@ def rows_of(times: Times, plan: Plan) -> list[Row]:
         ("bare interpreter, p95 ms", float(np.percentile(times.bare, 95)), None, ""),
         ("prompt through the hook, p50 ms", float(np.percentile(times.whole, 50)), None, daemon),
         ("prompt through the hook, p95 ms", float(np.percentile(times.whole, 95)), None, ""),
-        ("the hook's own time, p50 ms", float(np.percentile(times.own, 50)), plan.own_ms, ""),
+        (OWN_TIME, float(np.percentile(times.own, 50)), plan.own_ms, ""),
         ("the hook's own time, p95 ms", float(np.percentile(times.own, 95)), plan.own_ms, ""),
     ]
 
@@ -158,11 +160,36 @@ def measured(folder: Path, plan: Plan) -> list[Row]:
     return rows
 
 
+def compared(tree: Path, turns: int) -> int:
+    """Print the hook's own time here and in another checkout; return 1 if it is slower here."""
+    here = Path(__file__).parents[1]
+    times: dict[Path, list[float]] = {here: [], tree: []}
+    for _ in range(turns):
+        for place in times:
+            python = sys.executable if place == here else str(place / ".venv" / "bin" / "python")
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "hook.json"
+                command = [python, "-m", "bench.hook", "--json", str(file)]
+                subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL)
+                rows = json.loads(file.read_text())["figures"]["rows"]
+            times[place].append(next(row["value"] for row in rows if row["name"] == OWN_TIME))
+    for place, taken in times.items():
+        each = ", ".join(f"{value:.1f}" for value in taken)
+        print(f"{OWN_TIME}, {'here' if place == here else 'there'}: {each}")
+    ratio = statistics.median(times[here]) / statistics.median(times[tree])
+    print(f"ratio of the medians: {ratio:.2f} (bar 1.00)")
+    return int(ratio > 1.0)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and stores; says which bars were missed by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.hook", description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("hook.json"), help="result file")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="another checkout")
+    parser.add_argument("--turns", type=int, default=3, help="runs of each checkout")
     options = parser.parse_args(arguments)
+    if options.against:
+        return compared(options.against.resolve(), options.turns)
     plan = Plan()
     with tempfile.TemporaryDirectory() as folder:
         rows = measured(Path(folder), plan)

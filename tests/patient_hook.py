@@ -10,20 +10,20 @@ import pytest
 from meritory.hook import main
 
 PATIENCE_S = 60.0
-_HALVES = ("main.py", "shapes.py", "remote.py", "spool.py", "wake.py")
+_FILES = ("__main__.py", "main.py", "shapes.py", "remote.py", "spool.py", "wake.py")
 _BUDGETS = ("BUDGET_S", "GUARD_BUDGET_S", "END_BUDGET_S")
 
 
 def patient_script(folder: Path) -> Path:
     """A copy of the hook, to be run as a process, that waits as long as it takes."""
-    for name in _HALVES:
+    for name in _FILES:
         text = Path(main.__file__).with_name(name).read_text("utf-8")
-        if name == _HALVES[0]:
+        if name == "main.py":
             for budget in _BUDGETS:
                 text, found = re.subn(rf"(?m)^{budget} = .*$", f"{budget} = {PATIENCE_S}", text)
                 assert found == 1, budget
         (folder / name).write_text(text, "utf-8")
-    return folder / _HALVES[0]
+    return folder / _FILES[0]
 
 
 def set_budgets(monkeypatch: pytest.MonkeyPatch, budget_s: float) -> None:

@@ -102,7 +102,7 @@ def test_a_link_stays_a_link_and_rights_stay(desk: Desk) -> None:
     path.parent.mkdir()
     path.symlink_to("../dotfiles/claude.json")
     desk.connect("claude-code")
-    assert path.is_symlink() and b"hook/main.py" in real.read_bytes()
+    assert path.is_symlink() and b"hook/__main__.py" in real.read_bytes()
     assert stat.S_IMODE(real.stat().st_mode) == 0o644
     desk.disconnect("claude-code")
     assert path.is_symlink() and real.read_bytes() == before
@@ -214,7 +214,7 @@ def test_ratings_are_hidden_by_choice_until_disconnected(desk: Desk) -> None:
     plan = prepare_connect("claude-code", desk.home, desk.env, hides_ratings=True)
     plan.apply(NOW)
     (command,) = hidden()
-    assert command.endswith("/hook/main.py --harness claude-code --hide-ratings")
+    assert command.endswith("/hook/__main__.py --harness claude-code --hide-ratings")
     # Neither the doctor nor a later connect takes the choice back.
     assert [one.status for one in harness_checks(desk.home, desk.env)] == ["ok"]
     assert not desk.connect("claude-code").is_real

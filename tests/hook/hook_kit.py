@@ -21,7 +21,7 @@ from meritory.api import client
 from meritory.hook import main
 
 WAIT_S = patience(60.0)
-SCRIPT = Path(main.__file__)
+SCRIPT = Path(main.__file__).with_name("__main__.py")
 NATIVE = {name: tuple(row.events) for name, row in main.HARNESSES.items()}
 HERON = "The staging database is called heron"
 

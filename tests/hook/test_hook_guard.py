@@ -112,11 +112,12 @@ def test_a_whole_file_does_not_go_over_the_wire(ruled: Running) -> None:
 
 
 def test_half_a_hook_is_no_harm(tmp_path: Path) -> None:
-    script = tmp_path / "main.py"
+    script = tmp_path / SCRIPT.name
     script.write_bytes(SCRIPT.read_bytes())
-    for other in (None, "not python ("):
-        if other is not None:
-            (tmp_path / "shapes.py").write_text(other)
+    for broken in (None, "main.py", "shapes.py"):
+        if broken is not None:
+            (tmp_path / "main.py").write_bytes(SCRIPT.with_name("main.py").read_bytes())
+            (tmp_path / broken).write_text("not python (")
         sent = json.dumps(event("claude-code", "half", LINE)).encode()
         ran = run(["--harness", "claude-code"], sent, clean_environment(tmp_path), script)
         assert (ran.code, ran.out, ran.err) == (0, b"", b"")

@@ -66,10 +66,10 @@ def test_the_answer_is_printed_and_nothing_else(running: Running, patient: Path)
 
 def test_it_loads_nothing_that_it_does_not_need(running: Running) -> None:
     code = (
-        "import runpy, sys, os; left = os._exit\n"
+        "import sys, os; left = os._exit\n"
         "def tell(code): print(*sorted(sys.modules), file=sys.stderr, flush=True); left(code)\n"
         f"os._exit = tell; sys.argv = ['x', *{CLAUDE!r}]\n"
-        f"before = set(sys.modules); exec(compile(open({str(SCRIPT)!r}).read(), 'x', 'exec'))"
+        f"__file__ = {str(SCRIPT)!r}; exec(compile(open(__file__).read(), 'x', 'exec'))"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],
@@ -288,15 +288,19 @@ def test_odd_arguments_are_no_harm(tmp_path: Path, flags: list[str]) -> None:
 # -- these tests can fail -----------------------------------------------------------------------
 
 
-HALVES = ("main.py", "shapes.py")
+FILES = ("__main__.py", "main.py", "shapes.py")
 FLAGS = "    flags: dict[str, str] = {}\n"
 CRASH = (FLAGS, "    raise KeyError(raw)\n" + FLAGS)
-LAST = "        os._exit(0)\n\n\nif __name__"
+LAST = "nothing.\n        os._exit(0)"
+SCRIPT_LAST = "nothing.\n    os._exit(0)"
 SHOWN = '"hookEventName": native, "additionalContext": shown}}'
 MUTANTS = {
-    "crashes": (CRASH, (LAST, "        pass\n\n\nif __name__")),
+    "crashes": (CRASH, (LAST, "nothing.\n        pass"), (SCRIPT_LAST, "nothing.\n    pass")),
     "crashes with a code": (CRASH, (LAST, LAST.replace("0", "3"))),
-    "misses a module": (("import time\n", "import time\nimport nothing_of_this_name\n"),),
+    "misses a module": (
+        ("import time\n", "import time\nimport nothing_of_this_name\n"),
+        (SCRIPT_LAST, "nothing.\n    pass"),
+    ),
     "prints half": (("return _encoded(answer) if", "return _encoded(answer)[:-1] if"),),
     "prints another shape": ((SHOWN, SHOWN.replace("additionalContext", "additional")),),
     "complains": (
@@ -306,10 +310,7 @@ MUTANTS = {
         ),
     ),
     "prints too much": ((SHOWN, SHOWN.replace("shown}}", "shown * 99}}")),),
-    "lacks its other half": (
-        ('_load("shapes")', '_load("shape")'),
-        ("os._exit(0)\n        ra", "ra"),
-    ),
+    "lacks a file": (('_load("shapes")', '_load("shape")'), (SCRIPT_LAST, "nothing.\n    pass")),
 }
 
 
@@ -317,12 +318,12 @@ MUTANTS = {
 def test_a_broken_hook_would_be_noticed(
     running: Running, tmp_path: Path, patient: Path, name: str
 ) -> None:
-    halves = {file: patient.with_name(file).read_text("utf-8") for file in HALVES}
+    sources = {file: patient.with_name(file).read_text("utf-8") for file in FILES}
     for old, new in MUTANTS[name]:
-        assert [source.count(old) for source in halves.values()] in ([1, 0], [0, 1])
-        halves = {file: source.replace(old, new) for file, source in halves.items()}
-    for file, source in halves.items():
+        assert sorted(source.count(old) for source in sources.values()) == [0, 0, 1]
+        sources = {file: source.replace(old, new) for file, source in sources.items()}
+    for file, source in sources.items():
         (tmp_path / file).write_text(source)
-    mutant = tmp_path / HALVES[0]
+    mutant = tmp_path / FILES[0]
     event = {**START, "cwd": str(running.home / "shop"), "session_id": name}
     assert faults(run(CLAUDE, sent(event), running.environ, mutant)) != []

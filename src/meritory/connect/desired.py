@@ -20,7 +20,7 @@ from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.harness import HARNESS_NAMES
 
 NAME: Final = "meritory"
-HOOK_FILE: Final = ("meritory", "hook", "main.py")
+HOOK_FILE: Final = ("meritory", "hook", "__main__.py")
 TIMEOUT_S: Final = 5
 # Tools that only read, and the one that rates: agents may call them without asking.
 HARMLESS_TOOLS: Final = (
@@ -51,7 +51,7 @@ class Commands:
     @property
     def hook(self) -> list[str]:
         """Return the command of the hook."""
-        file = str(self.package / "hook" / "main.py")
+        file = str(self.package.joinpath(*HOOK_FILE[1:]))
         return [self.python, *_ISOLATED, file, "--harness", self.harness, *self._home()]
 
     @property

@@ -2,7 +2,7 @@
 
 It reads a client's event as JSON from stdin, sends it to the daemon, and prints the daemon's answer
 as JSON in the client's shape. The exit code is always 0 and stderr stays empty: memory must never
-keep an agent from working. Run as `python -I -S main.py --harness NAME`. Every prompt waits for the
+keep an agent from working. `__main__.py` is the script that runs it. Every prompt waits for the
 imports of this file.
 """
 
@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     # Tells the daemon that its text was printed; the flag says whether to wait for the answer.
     Report = Callable[[bool], object]
 else:
-    try:
-        shapes = _load("shapes")
-    except BaseException:
-        if __name__ == "__main__":
-            os._exit(0)
-        raise
+    shapes = _load("shapes")
 
 SWITCH, HIDE_SWITCH = "MERITORY_HOOK", "MERITORY_HOOK_HIDE_RATINGS"
 # The address of a daemon on another machine, used instead of the local one.
@@ -389,7 +384,3 @@ def run(arguments: list[str]) -> None:
     finally:
         # No traceback: errors print nothing.
         os._exit(0)
-
-
-if __name__ == "__main__":
-    run(sys.argv[1:])

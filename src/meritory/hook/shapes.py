@@ -1,7 +1,6 @@
 """The clients' names of events, and the shapes of answers they expect.
 
-Part of the hook, so standard library only. It is apart from `main.py` because Python caches the
-compiled form of a module, but not of a script.
+Part of the hook, so standard library only.
 """
 
 from __future__ import annotations
