@@ -32,7 +32,14 @@ from meritory.settings import load_settings
 HARNESS = "claude-code"
 OWN_TIME = "the hook's own time, p50 ms"
 BARE = [sys.executable, "-I", "-S", "-c", "pass"]
-HOOK = [sys.executable, "-I", "-S", str(Path(hook_main.__file__).with_name("__main__.py")), "--harness", HARNESS]
+HOOK = [
+    sys.executable,
+    "-I",
+    "-S",
+    str(Path(hook_main.__file__).with_name("__main__.py")),
+    "--harness",
+    HARNESS,
+]
 WITHOUT_HOME = {name: value for name, value in os.environ.items() if name[:7] != "MERITORY_"}
 
 

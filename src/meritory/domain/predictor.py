@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TIE = 0.5
+# Of the relevance scores of a comparison; the candidates have the labels themselves.
+RELEVANCE_DECIMALS = 4
 Winner = Literal["predictor", "baseline", "tie"]
 
 

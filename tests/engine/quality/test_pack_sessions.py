@@ -33,6 +33,9 @@ def test_a_packed_session_reads_as_before(desk: Desk) -> None:
     desk.tune(start_limit=2)
     hold(desk)
     before, state, count = desk.rows(), desk.state(), rows_of(desk)
+    shown = [memory_id for memory_id, row in before.items() if row.candidate.was_injected]
+    proofs = desk.store.proofs(USER, shown)
+    assert any(proof.agent_score == 0.9 for found in proofs.values() for proof in found)
     taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
     figures = desk.store.shown_lately(USER, 9)
     whys = [desk.memory.why(memory_id, "run") for memory_id in before]
@@ -43,6 +46,7 @@ def test_a_packed_session_reads_as_before(desk: Desk) -> None:
     assert desk.state() == state
     assert [desk.memory.why(memory_id, "run") for memory_id in before] == whys
     assert desk.store.shown_lately(USER, 9) == figures
+    assert desk.store.proofs(USER, shown) == proofs
     again = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
     assert [one.memory_ids for one in again] == [one.memory_ids for one in taught]
     assert all((a.features == b.features).all() for a, b in zip(taught, again, strict=True))
@@ -81,6 +85,8 @@ def test_old_sessions_are_thinned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     hold(desk, "first")
     hold(desk, "second")
     first, second = desk.rows("first"), desk.rows("second")
+    compared = {key: desk.store.comparison(USER, key) for key in ("first", "second")}
+    assert compared["first"] is not None and compared["first"].relevance_scores
     unlabelled = {
         memory_id
         for memory_id, row in first.items()
@@ -90,6 +96,7 @@ def test_old_sessions_are_thinned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     maintenance.pack(desk.memory.services, USER)
     assert desk.counters()["sessions.thinned"] == 1
     assert desk.rows("second") == second
+    assert {key: desk.store.comparison(USER, key) for key in compared} == compared
     left = desk.rows("first")
     assert left == {i: row for i, row in first.items() if i not in unlabelled}
     # Features are compared within a session: what is left of one teaches nothing.

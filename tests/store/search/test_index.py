@@ -8,10 +8,11 @@ import pytest
 from meritory.api.memory import Memory
 from meritory.store.search import index as index_module
 from meritory.store.search.index import IndexEntry, MemoryIndex
+from meritory.store.sql.mapper import decode_vector, encode_vector
 
 
 def entry(row: int, vector: list[float]) -> IndexEntry:
-    blob = np.array(vector, np.float32).tobytes()
+    blob = encode_vector(np.array(vector, np.float32))
     return IndexEntry(row, 1, "s", row, 10, "user_stated", 0.8, 0, blob)
 
 
@@ -35,7 +36,10 @@ def test_growing_over_many_blocks_keeps_every_vector(monkeypatch: pytest.MonkeyP
         rows = range(start, min(start + 7, 50))
         index.add([entry(row + 1, vectors[row].tolist()) for row in rows])
     raw, _ = index.view([1]).cosines(vectors[33])
-    assert raw == pytest.approx(vectors @ vectors[33], abs=1e-6)
+    # Stored in half precision.
+    stored = decode_vector(encode_vector(vectors)).reshape(vectors.shape)
+    assert raw == pytest.approx(stored @ vectors[33], abs=1e-6)
+    assert raw == pytest.approx(vectors @ vectors[33], abs=1e-3)
     assert index.turns_after(np.array([10]), 1).tolist() == [11]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from meritory.domain.job import Job
 from meritory.domain.policy import PredictorPolicy
-from meritory.domain.predictor import Comparison
+from meritory.domain.predictor import RELEVANCE_DECIMALS, Comparison
 from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 from meritory.engine.jobs.runner import After, Effect, no_effect, queue_job
 from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT, read_session
@@ -45,8 +45,6 @@ NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _MEASURED = ("predictor_ndcg", "baseline_ndcg", "winner", "margin", "model_version")
 _SILENT = "the predictor was silent"
 _COUNTED_BEFORE = "counted before"
-# The candidates have the labels themselves.
-_LABEL_DECIMALS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +274,7 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
         predictor_top_ids=top_ids("predictor_rank"),
         baseline_top_ids=top_ids("baseline_rank"),
         relevance_scores={
-            record.memory_id: round(record.label, _LABEL_DECIMALS)
+            record.memory_id: round(record.label, RELEVANCE_DECIMALS)
             for record in records
             if record.label is not None
         },

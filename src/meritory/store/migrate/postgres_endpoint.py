@@ -30,6 +30,7 @@ from meritory.store.postgres.schema import schema_version
 from meritory.store.postgres.search_index import IndexedText, add_texts
 from meritory.store.postgres.vectors import vector_of
 from meritory.store.postgres.write import insert_rows
+from meritory.store.sql.mapper import VECTOR_ITEM_BYTES, decode_vector, encode_vector
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
 from meritory.store.sqlite.fulltext import Stemmer
 
@@ -85,7 +86,7 @@ class PostgresEndpointReader(EndpointReader):
             return found
         # The zero vector, which means there is none, is empty in a file.
         return (
-            (embedder, row, b"" if sent is None else vector_of(sent).tobytes())
+            (embedder, row, b"" if sent is None else encode_vector(vector_of(sent)))
             for embedder, row, sent in found
         )
 
@@ -126,8 +127,8 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         if part.table is VECTORS:
             size_bytes = max(len(blob) for _, _, blob in rows)
             for _, row, blob in rows:
-                is_whole = len(blob) in (0, size_bytes) and size_bytes % 4 == 0
-                if not is_whole or not np.isfinite(np.frombuffer(blob, "<f4")).all():
+                is_whole = len(blob) in (0, size_bytes) and size_bytes % VECTOR_ITEM_BYTES == 0
+                if not is_whole or not np.isfinite(decode_vector(blob)).all():
                     raise Corrupt(
                         f"the vector of row {row} is damaged",
                         hint="`meritory doctor --deep` tells more; restore a backup",

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import InputError
 from meritory.store.postgres.schema import TENANT_TABLES
+from meritory.store.sql.mapper import decode_vector
 
 if TYPE_CHECKING:
     from psycopg.adapt import Dumper
@@ -192,7 +193,7 @@ def _text_cell(text: str) -> bytes:
 
 def _vector_cell(blob: bytes) -> bytes:
     """Return a vector of `vector_blob` as pgvector takes it: empty means there is none."""
-    numbers = np.frombuffer(blob, "<f4").astype(">f4")
+    numbers = decode_vector(blob).astype(">f4")
     return _blob_cell(struct.pack(">hh", len(numbers), 0) + numbers.tobytes()) if blob else _MISSING
 
 

@@ -58,9 +58,9 @@ def rows_text(rows: IntArray) -> str:
     return f"{{{','.join(map(str, rows.tolist()))}}}"
 
 
-def vector_of(sent: bytes) -> FloatArray:
+def vector_of(blob: bytes) -> FloatArray:
     """Return a vector that pgvector sent."""
-    return np.frombuffer(sent, ">f4", offset=_HEADER_BYTES).astype(np.float32)
+    return np.frombuffer(blob, ">f4", offset=_HEADER_BYTES).astype(np.float32)
 
 
 def vectors_of(packed: bytes, dimension: int) -> FloatArray:

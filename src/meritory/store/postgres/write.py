@@ -17,7 +17,7 @@ from meritory.store.postgres.schema import TYPES
 from meritory.store.postgres.search_index import IndexedText, add_texts, drop_text
 from meritory.store.postgres.vectors import nearest_rows, vector_text
 from meritory.store.sql.jobs import PARK_UNLOCKED, SKIP_LOCKED
-from meritory.store.sql.mapper import Cursor, SqlConnection, as_json
+from meritory.store.sql.mapper import Cursor, SqlConnection, as_json, decode_vector
 from meritory.store.sql.memories import COUNTERS, MEMORY_COLUMNS, vector_blob
 from meritory.store.sql.memory_writes import CHANGES
 from meritory.store.sql.rules import ACTION_LIMIT, ACTIONS
@@ -205,7 +205,8 @@ class PostgresTransaction(SqlTransaction):
 
     def _vector_value(self, vector: FloatArray, dimension: int) -> Any:
         # Checked as on SQLite; the zero vector, which means there is none, is NULL here.
-        return vector_text(vector) if vector_blob(vector, dimension) else None
+        blob = vector_blob(vector, dimension)
+        return vector_text(decode_vector(blob)) if blob else None
 
     # -- numbers ----------------------------------------------------------------------------
 

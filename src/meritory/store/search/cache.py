@@ -20,7 +20,13 @@ from meritory.domain.world import moment_text
 from meritory.rank.usage_history import WORD_SESSIONS, UsedSessions
 from meritory.store.contract.memories import IntArray, Trait
 from meritory.store.search.search import EPOCH_JULIAN_DAY
-from meritory.store.sql.mapper import SqlConnection, as_json, moment
+from meritory.store.sql.mapper import (
+    VECTOR_ITEM_BYTES,
+    SqlConnection,
+    as_json,
+    decode_vector,
+    moment,
+)
 from meritory.text.terms import OPENING_CHARS, query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
 
@@ -108,10 +114,10 @@ class _Arrays:
         used_at = int(np.searchsorted(columns["use_session"].values, at))
         said_at = int(np.searchsorted(columns["word_session"].values, at))
         # A session of another embedder gets a zero vector.
-        missing = bytes(4 * self.width)
+        missing = bytes(VECTOR_ITEM_BYTES * self.width)
         blobs = [lesson.vector_of(self.embedder) for lesson in lessons]
         blob = b"".join(vector if len(vector) == len(missing) else missing for vector in blobs)
-        contexts = np.frombuffer(blob, np.float32).reshape(len(lessons), self.width)
+        contexts = decode_vector(blob).reshape(len(lessons), self.width)
         columns["times_days"].put(at, [lesson.at_days for lesson in lessons])
         columns["contexts"].put(at, contexts)
         columns["projects"].put(at, [lesson.project for lesson in lessons])
@@ -162,13 +168,15 @@ class UsageHistory:
             if self._order[position : position + 1] != [key]:
                 self._order.insert(position, key)
             changed = min(changed, position)
-        width = max((len(one.vector_of(embedder)) // 4 for one in fresh.values()), default=0)
+        width = max(
+            (len(one.vector_of(embedder)) // VECTOR_ITEM_BYTES for one in fresh.values()), default=0
+        )
         if embedder != self._arrays.embedder or width > self._arrays.width:
             changed = 0
         if changed < len(self._order):
             lessons = self._from(connection, changed)
             if changed == 0:
-                every = (len(lesson.vector_of(embedder)) // 4 for lesson in lessons)
+                every = (len(lesson.vector_of(embedder)) // VECTOR_ITEM_BYTES for lesson in lessons)
                 self._arrays = _Arrays(embedder, max(every))
             self._arrays.put(changed, lessons)
             latest = (session for _, session in self._order[-LESSONS_KEPT:])

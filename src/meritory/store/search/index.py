@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from meritory.rank.hybrid import centred_cosine, provenance_codes, store_mean
 from meritory.store.contract.memories import BoolArray, FloatArray, IntArray
+from meritory.store.sql.mapper import VECTOR_ITEM_BYTES, decode_vector
 
 _NONE = -1
 
@@ -254,9 +255,9 @@ class MemoryIndex:
             return
         first = self._count
         slots = self._take(IndexBatch.of(entries))
-        missing = bytes(4 * self.dimension)
+        missing = bytes(VECTOR_ITEM_BYTES * self.dimension)
         blob = b"".join(entry.vector or missing for entry in entries)
-        vectors = np.frombuffer(blob, np.float32).reshape(len(entries), self.dimension)
+        vectors = decode_vector(blob).reshape(len(entries), self.dimension)
         # A damaged vector would spoil the mean, and with it every search.
         is_sound = are_unit(vectors)
         vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))

@@ -1,8 +1,9 @@
 """The candidates of old sessions: packed into one compressed value each, and thinned later.
 
 A packed session has all its candidates in `session_packs`. Its shown memories also keep a row in
-`session_memories`, without the numbers of their ranking, for queries over many sessions. A write to
-a packed session unpacks it first; the next maintenance packs it again.
+`session_memories` for queries over many sessions: without the numbers of their ranking, and with
+those parts of their labels that such queries read. A write to a packed session unpacks it first;
+the next maintenance packs it again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ def pack(connection: SqlConnection, session: int) -> int:
         (session, int(has_helped), encode(columns)),
     )
     connection.execute("DELETE FROM session_memories WHERE session = ?", (session,))
-    narrow = {**columns, **{name: [value] * len(rows) for name, value in _UNKNOWN.items()}}
+    narrow = {
+        **columns,
+        **{name: [value] * len(rows) for name, value in _UNKNOWN.items()},
+        "label_parts": [_narrow_parts(parts) for parts in columns["label_parts"]],
+    }
     _insert(connection, session, _chosen(narrow, _shown(columns)))
     return len(rows)
 
@@ -114,6 +119,19 @@ def thin(connection: SqlConnection, session: int) -> None:
         "UPDATE session_packs SET content = ?, is_old = 1, thinned_count = ? WHERE session = ?",
         (encode(_chosen(columns, is_kept)), is_kept.count(False), session),
     )
+    # They are the labels of the candidates, which `comparisons` reads from the pack.
+    connection.execute(
+        "UPDATE predictor_comparisons SET relevance_scores = '{}' WHERE session = ?", (session,)
+    )
+
+
+def _narrow_parts(label_parts: str | None) -> str | None:
+    """Return the parts of a label that `proofs` reads: the agent's rating, and a known use."""
+    parts = json.loads(label_parts or "{}")
+    kept = {} if parts.get("agent") is None else {"agent": parts["agent"]}
+    if parts.get("rule") == "known":
+        kept["rule"] = "known"
+    return json.dumps(kept) if kept else None
 
 
 def _shown(columns: Columns) -> list[bool]:

@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meritory.domain.codec import record_from_dict, record_to_dict, source_to_dict
 from meritory.domain.errors import Corrupt, InputError, MeritoryError
@@ -29,6 +30,19 @@ from meritory.domain.world import moment_text, parse_moment
 R = TypeVar("R")
 T = TypeVar("T")
 PREFIX_CHARS_MIN = 4
+# Half precision: a vector is the largest part of a memory, and a cosine moves by less than 0.001.
+STORED_VECTOR = np.dtype("<f2")
+VECTOR_ITEM_BYTES = STORED_VECTOR.itemsize
+
+
+def encode_vector(vector: NDArray[np.float32]) -> bytes:
+    """Return a vector as the store keeps it."""
+    return np.asarray(vector).astype(STORED_VECTOR).tobytes()
+
+
+def decode_vector(blob: bytes) -> NDArray[np.float32]:
+    """Return a stored vector, or several that follow each other."""
+    return np.frombuffer(blob, STORED_VECTOR).astype(np.float32)
 
 
 class ColumnCodec(NamedTuple):
@@ -96,10 +110,7 @@ CODECS: Mapping[str, ColumnCodec] = {
     "dict[str, float | str | None]": ColumnCodec(
         json.dumps, lambda text: json.loads(text) if text else {}
     ),
-    "FloatArray": ColumnCodec(
-        lambda vector: np.asarray(vector, np.float32).tobytes(),
-        lambda blob: np.frombuffer(blob, np.float32),
-    ),
+    "FloatArray": ColumnCodec(encode_vector, decode_vector),
     "MemoryRecord": ColumnCodec(lambda record: _json_text(record_to_dict(record)), _past_record),
 }
 

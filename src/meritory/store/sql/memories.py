@@ -34,6 +34,7 @@ from meritory.store.sql.mapper import (
     SqlReader,
     as_json,
     chosen_filters,
+    encode_vector,
 )
 
 LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
@@ -147,7 +148,7 @@ def vector_blob(vector: NDArray[np.float32], dimension: int) -> bytes:
     """Return a unit vector as bytes, empty for the zero vector, which means there is none."""
     if vector.shape != (dimension,) or not np.isfinite(vector).all():
         raise InputError(f"a vector must have {dimension} finite numbers")
-    return np.ascontiguousarray(vector, np.float32).tobytes() if np.any(vector) else b""
+    return encode_vector(vector) if np.any(vector) else b""
 
 
 def visible_scopes(connection: SqlConnection, scope: Scope) -> list[int]:

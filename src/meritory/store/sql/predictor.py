@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import NotFound
 from meritory.domain.predictor import (
+    RELEVANCE_DECIMALS,
     Comparison,
     ComparisonQuery,
     EntitySlice,
@@ -27,11 +29,13 @@ from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
 from meritory.store.sql.candidates import read_candidates
 from meritory.store.sql.mapper import (
     UNCHANGED,
+    VECTOR_ITEM_BYTES,
     RecordTable,
     SqlConnection,
     SqlReader,
     as_json,
     chosen_filters,
+    decode_vector,
     moment,
 )
 
@@ -48,7 +52,8 @@ _COMPARISONS = RecordTable(
     codecs={"margin": UNCHANGED},
 )
 _PUT_COMPARISON = _COMPARISONS.upsert("session").replace(":session", _SESSION, 1)
-_SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key
+_SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key,
+        (SELECT p.session FROM session_packs p WHERE p.session = c.session AND p.is_old = 1)
     FROM predictor_comparisons c JOIN sessions s ON s.session = c.session
     WHERE c.user = :user"""  # noqa: S608 - our names
 _RUNS = RecordTable(
@@ -95,10 +100,6 @@ def _rule(label_parts: str | None) -> str:
     return (json.loads(label_parts).get("rule") or "") if label_parts else ""
 
 
-def _decode_vector(sent: bytes) -> NDArray[np.float32]:
-    return np.frombuffer(sent, np.float32)
-
-
 class SqlPredictorReads(SqlReader):
     """The predictor's records, for a store and for a transaction."""
 
@@ -112,12 +113,27 @@ class SqlPredictorReads(SqlReader):
             + " ORDER BY c.at DESC, c.comparison DESC LIMIT :limit OFFSET :offset",
             {**values, "user": user, "limit": query.limit, "offset": query.offset},
         )
-        return [_COMPARISONS.decode(row[:-1], session_key=row[-1]) for row in rows]
+        return [self._comparison(user, row) for row in rows]
 
     def comparison(self, user: str, key: str) -> Comparison | None:
         """Return the comparison of one session; None before there is one."""
         row = self._one(user, _SELECT_COMPARISON + " AND s.key = :key", {"user": user, "key": key})
-        return None if row is None else _COMPARISONS.decode(row[:-1], session_key=row[-1])
+        return None if row is None else self._comparison(user, row)
+
+    def _comparison(self, user: str, row: tuple[Any, ...]) -> Comparison:
+        """Return a comparison; the relevance scores of a thinned session are its labels."""
+        *values, key, thinned = row
+        comparison = _COMPARISONS.decode(values, session_key=key)
+        if thinned is None or comparison.relevance_scores:
+            return comparison
+        with self._reading(user) as connection:
+            labels = read_candidates(connection, thinned, ("memory_id", "label"))
+        scores = {
+            memory_id: round(label, RELEVANCE_DECIMALS)
+            for memory_id, label in labels
+            if label is not None
+        }
+        return replace(comparison, relevance_scores=scores)
 
     def record(self, user: str, scorer: str, limit: int) -> Margins:
         """Return the gain of every alpha in the latest sessions that count, oldest first.
@@ -213,7 +229,7 @@ class SqlPredictorReads(SqlReader):
                         project=project,
                         context=context,
                         embedder=embedder,
-                        context_vector=None if vector is None else _decode_vector(vector),
+                        context_vector=None if vector is None else decode_vector(vector),
                         memory_ids=ids,
                         features=np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1),
                         # None becomes NaN.
@@ -316,7 +332,7 @@ class TaughtReader(SqlPredictorReads):
     # None if the models are files next to the store.
     models: ModelRows | None = None
     # PostgreSQL sends vectors in another form.
-    _decode_vector = staticmethod(_decode_vector)
+    _decode_vector = staticmethod(decode_vector)
 
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
@@ -327,9 +343,14 @@ class TaughtReader(SqlPredictorReads):
             """SELECT m.id, v.vector FROM memories m
                 JOIN memory_vectors v ON v.row = m.row
                 JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
-                    AND length(v.vector) = 4 * e.dimension
+                    AND length(v.vector) = :item_bytes * e.dimension
                 WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
-            {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+            {
+                "user": user,
+                "embedder": embedder,
+                "ids": as_json(memory_ids),
+                "item_bytes": VECTOR_ITEM_BYTES,
+            },
         )
         return {memory_id: self._decode_vector(vector) for memory_id, vector in rows}
 
