@@ -12,7 +12,7 @@ from bench import soak
 @pytest.fixture(autouse=True)
 def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer sessions than the small size, in a store that has room for no candidates."""
-    size = soak.SoakSize(sessions=12, memories=240, days=4, store_mb=1.6)
+    size = soak.SoakSize(sessions=12, memories=240, days=4, store_mb=1.3)
     monkeypatch.setitem(soak.SIZES, "small", size)
 
 
