@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+Half = Literal["tune", "report"]
 LABELS = Path(__file__).resolve().parent / "labels" / "everyday"
-HALVES = ("tune", "report")
+HALVES: tuple[Half, ...] = ("tune", "report")
 LANGUAGES = ("en", "de", "fr", "es", "zh")
 # same: one claim in other words. update: the second text says that the first is no longer true.
 # newer: another value of the same claim, without saying so. other: two claims that must both stay.
-KINDS = ("same", "update", "newer", "other")
+EXPECTED = ("same", "update", "newer", "other")
 # current: asks for the present value. past: asks what the value was before.
 QUESTION_KINDS = ("current", "past")
 
@@ -43,12 +45,12 @@ class Question:
     source: str = "hand"
 
 
-def read_pairs(half: str, folder: Path = LABELS) -> list[Pair]:
+def read_pairs(half: Half, folder: Path = LABELS) -> list[Pair]:
     """Return the hand-written pairs of one half."""
     return [Pair(*row) for row in _rows(folder / f"{half}_pairs.tsv", 5)]
 
 
-def read_questions(half: str, folder: Path = LABELS) -> list[Question]:
+def read_questions(half: Half, folder: Path = LABELS) -> list[Question]:
     """Return the hand-written questions of one half."""
     return [Question(*row) for row in _rows(folder / f"{half}_questions.tsv", 5)]
 

@@ -391,7 +391,8 @@ def misses(made: Run) -> Iterator[str]:
             if not met(outcome, wanted)
         ]
         faults += [
-            f"{'stored' if is_right(outcome, record) else 'wrong'}: [{record.kind}] {record.content}"
+            f"{'stored' if is_right(outcome, record) else 'wrong'} as {record.kind}: "
+            + record.content
             for record in outcome.stored
             if faults or not is_right(outcome, record)
         ]
