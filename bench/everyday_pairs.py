@@ -31,11 +31,13 @@ _FITTING = {"merged": "same", "superseded": "update", "chained": "newer", "apart
 
 @dataclass(frozen=True, slots=True)
 class PairOutcome:
-    """A pair, the relation of its two memories in the store, and how the second was written."""
+    """A pair, the relation of its two memories in the store, and the result of the second."""
 
     pair: Pair
     relation: str
     outcome: str
+    reason: str = ""
+    cosine: float | None = None
 
 
 class Calendar:
@@ -78,7 +80,13 @@ def outcomes(pairs: Sequence[Pair]) -> list[PairOutcome]:
         calendar.now += timedelta(days=DAYS_BETWEEN)
         seconds = [view.remember_many([pair.second])[0] for view, pair in cases]
         return [
-            PairOutcome(pair, relation(view, first, second), second.outcome)
+            PairOutcome(
+                pair,
+                relation(view, first, second),
+                second.outcome,
+                second.reason,
+                second.cosine,
+            )
             for (view, pair), first, second in zip(cases, firsts, seconds, strict=True)
         ]
 
@@ -184,7 +192,8 @@ def misses(made: Sequence[PairOutcome]) -> Iterator[str]:
     for one in made:
         pair = one.pair
         if one.relation not in allowed[pair.expected]:
-            place = f"{pair.expected} -> {one.relation} ({one.outcome})"
+            near = "" if one.cosine is None else f" {one.cosine:.2f}"
+            place = f"{pair.expected} -> {one.relation} | {one.outcome}{near} {one.reason}".rstrip()
             yield f"{place} | {pair.language} {pair.kind} | {pair.first} | {pair.second}"
 
 
