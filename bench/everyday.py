@@ -8,19 +8,19 @@ bar. `--control` judges planted labels and answers instead, which must miss ever
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from bench import everyday_extraction, everyday_pairs, everyday_questions
+from bench import everyday_extraction, everyday_mined, everyday_pairs, everyday_questions
 from bench.authority import Report
+from bench.datasets import MissingData
 from bench.everyday_cases import HALVES, Half, Pair, Question, read_pairs, read_questions
 from bench.everyday_pairs import PairOutcome
 
+Case = TypeVar("Case", Pair, Question)
 SECTIONS = ("pairs", "questions", "extraction")
 
 
@@ -36,18 +36,21 @@ class Result:
 
 def pairs_of(half: Half) -> list[Pair]:
     """Return the hand-written and the mined pairs of one half."""
-    return read_pairs(half) + _mined(half, "pairs")
+    return read_pairs(half) + _mined(everyday_mined.pairs, half)
 
 
 def questions_of(half: Half) -> list[Question]:
     """Return the hand-written and the mined questions of one half."""
-    return read_questions(half) + _mined(half, "questions")
+    return read_questions(half) + _mined(everyday_mined.questions, half)
 
 
-def _mined(half: Half, name: str) -> list[Any]:
-    if importlib.util.find_spec("bench.everyday_mined") is None:
+def _mined(read: Callable[[str], list[Case]], half: Half) -> list[Case]:
+    """Return mined cases, or none where their data sets are not on this machine."""
+    try:
+        return read(half)
+    except MissingData as missing:
+        print(f"{missing}; only the hand-written cases are used", file=sys.stderr)
         return []
-    return list(getattr(importlib.import_module("bench.everyday_mined"), name)(half))
 
 
 def measure_pairs(halves: Sequence[Half], is_control: bool) -> list[Result]:

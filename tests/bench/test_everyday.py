@@ -127,3 +127,9 @@ def test_misses_of_the_report_half_are_not_listed(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         everyday.main(["--half", "report", "--list-misses"])
     assert ended.value.code == 2 and "only counted" in capsys.readouterr().err
+
+
+def test_the_control_runs_on_the_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert everyday.main(["--control", "--section", "pairs", "--half", "tune"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert sum(line.startswith("ok") for line in lines) == 2
