@@ -1,0 +1,135 @@
+"""The everyday bench: the shape of its labels, what it reads from a store, and its control."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from bench.everyday_cases import (
+    EXPECTED,
+    HALVES,
+    LANGUAGES,
+    QUESTION_KINDS,
+    Pair,
+    Question,
+    read_pairs,
+    read_questions,
+)
+from bench.everyday_pairs import PairOutcome
+from bench.everyday_questions import Answer
+
+from bench import everyday, everyday_pairs, everyday_questions
+
+# The least number of pairs in one half, for English and for each of the other languages.
+MIN_PAIRS = {"same": (65, 9), "update": (55, 9), "newer": (30, 4), "other": (130, 11)}
+MIN_QUESTIONS = (65, 7)
+CASES = (
+    Pair("en", "repeated", "same", "The gym is on Elm Street.", "The gym is on Elm Street."),
+    Pair("en", "topic", "other", "The gym is on Elm Street.", "Rosa likes strong tea."),
+)
+
+
+def test_the_labels_hold_allowed_values_and_enough_of_each() -> None:
+    for half in HALVES:
+        counts = Counter((pair.language, pair.expected) for pair in read_pairs(half))
+        assert set(counts) == {(one, kind) for one in LANGUAGES for kind in EXPECTED}
+        for (language, expected), count in counts.items():
+            assert count >= MIN_PAIRS[expected][language != "en"], (half, language, expected)
+        asked = Counter(question.language for question in read_questions(half))
+        assert set(asked) == set(LANGUAGES)
+        for language, count in asked.items():
+            assert count >= MIN_QUESTIONS[language != "en"], (half, language)
+        kinds = {(one.language, one.kind) for one in read_questions(half)}
+        assert kinds == {(one, kind) for one in LANGUAGES for kind in QUESTION_KINDS}
+
+
+def test_no_case_is_there_twice_and_the_halves_are_alike() -> None:
+    pairs = [pair for half in HALVES for pair in read_pairs(half)]
+    texts = [frozenset((pair.first.casefold(), pair.second.casefold())) for pair in pairs]
+    assert len(texts) == len(set(texts))
+    assert all(pair.first != pair.second for pair in pairs)
+    questions = [question for half in HALVES for question in read_questions(half)]
+    asked = [(one.language, one.text.casefold()) for one in questions]
+    assert len(asked) == len(set(asked)) and all(one.old != one.new for one in questions)
+    sizes = [
+        Counter((pair.expected, pair.language) for pair in read_pairs(half)) for half in HALVES
+    ]
+    assert all(abs(sizes[0][group] - sizes[1][group]) <= 1 for group in sizes[0])
+    # Texts of a question must not be those of a pair, which fill the same store.
+    stored = {text for pair in pairs for text in (pair.first, pair.second)}
+    assert stored.isdisjoint(text for one in questions for text in (one.old, one.new))
+
+
+def test_a_line_without_all_columns_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tune_pairs.tsv").write_text("# columns\nen\tnow\tupdate\tOnly one text.\n")
+    with pytest.raises(ValueError, match=r"tune_pairs\.tsv line 2"):
+        read_pairs("tune", tmp_path)
+
+
+def test_relations_are_read_from_the_store() -> None:
+    relations = [one.relation for one in everyday_pairs.outcomes(CASES)]
+    assert relations == ["merged", "apart"]
+    with everyday_pairs.empty_store() as (memory, _):
+        (first,) = memory.remember_many(["The depot opens at seven."])
+        assert first.memory is not None
+        item = {"content": "Opening time: eight.", "supersedes": first.memory.id}
+        (second,) = memory.remember_many([item])
+        assert everyday_pairs.relation(memory, first, second) == "superseded"
+        (refused,) = memory.remember_many([""])
+        assert everyday_pairs.relation(memory, first, refused) == "apart"
+
+
+def test_answers_name_the_places_of_both_texts() -> None:
+    question = Question("en", "current", "Who feeds Momo?", "Ada feeds Momo.", "Raj feeds Momo.")
+    found = everyday_questions.answers([question], CASES)
+    assert [one.way for one in found] == ["recall", "injection"]
+    assert all(one.is_found for one in found)
+    # A text that was never stored is not found.
+    planted = Answer(question, "recall", 3, None)
+    assert planted.is_old_alone and not planted.is_newest_first
+    assert Answer(question, "recall", 1, 0).is_newest_first
+    assert not Answer(question, "recall", 0, 1).is_newest_first
+
+
+def test_bars_are_kept_by_right_outcomes_only() -> None:
+    relations = ("merged", "superseded", "apart", "apart")
+    right = [
+        PairOutcome(Pair("en", "made", expected, "a", "b"), relation, "stored")
+        for expected, relation in zip(EXPECTED, relations, strict=True)
+    ]
+    assert all(check.is_met for check in everyday_pairs.report_of(right, "made").checks)
+    for place, relation in ((0, "apart"), (1, "apart"), (2, "merged"), (3, "superseded")):
+        wrong = list(right)
+        wrong[place] = PairOutcome(right[place].pair, relation, "stored")
+        report = everyday_pairs.report_of(wrong, "made")
+        assert not all(check.is_met for check in report.checks), right[place].pair.expected
+        assert len(list(everyday_pairs.misses(wrong))) == 1
+
+
+def test_the_control_goes_red() -> None:
+    # Enough of each relation that shuffled labels cannot fit by chance.
+    made = [
+        PairOutcome(Pair("en", "made", "same", f"a{number}", f"b{number}"), relation, "stored")
+        for relation in ("merged", "superseded", "apart")
+        for number in range(8)
+    ]
+    assert all(check.is_met for check in everyday_pairs.control(made, "made").checks)
+    # Without a merge or a supersede no bar of theirs can be missed, which the control reports.
+    idle = [one for one in made if one.relation == "apart"]
+    assert not all(check.is_met for check in everyday_pairs.control(idle, "made").checks)
+    questions = read_questions("tune")
+    answers = [Answer(one, way, 0, 1) for one in questions for way in everyday_questions.WAYS]
+    assert all(check.is_met for check in everyday_questions.control(answers, "made").checks)
+
+
+def test_misses_of_the_report_half_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        everyday.main(["--half", "report", "--list-misses"])
+    assert ended.value.code == 2 and "only counted" in capsys.readouterr().err
+
+
+def test_the_control_runs_on_the_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert everyday.main(["--control", "--section", "pairs", "--half", "tune"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert sum(line.startswith("ok") for line in lines) == 2
