@@ -22,6 +22,7 @@ from contract.finding import Finding
 from contract.glance import Glance
 from contract.jobs import Jobs
 from contract.learning import Learning
+from contract.links import Links
 from contract.purging import Purging
 from contract.refusals import Refusals
 from contract.roundtrip import RoundTrip
@@ -50,6 +51,7 @@ class StoreContract(
     Feedback,
     Rules,
     Upkeep,
+    Links,
     Glance,
     Refusals,
     Consents,

@@ -34,6 +34,7 @@ from meritory.store.sql.dashboard import SqlDashboardReads
 from meritory.store.sql.feedback import SqlFeedbackReads, SqlFeedbackWrites
 from meritory.store.sql.injections import SqlInjectionReads, SqlInjectionWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
+from meritory.store.sql.links import SqlLinkReads, SqlLinkWrites
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
 from meritory.store.sql.memories import SqlMemoryReads, visible_scopes
 from meritory.store.sql.memory_writes import SqlMemoryWrites
@@ -125,6 +126,7 @@ class SqlStore(
     SqlFeedbackReads,
     SqlRuleReads,
     SqlQualityReads,
+    SqlLinkReads,
     SqlJobReads,
     SqlUserReads,
 ):
@@ -267,6 +269,7 @@ class SqlTransaction(
     SqlFeedbackWrites,
     SqlRuleWrites,
     SqlQualityWrites,
+    SqlLinkWrites,
     SqlJobWrites,
     SqlUserWrites,
 ):

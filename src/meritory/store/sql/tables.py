@@ -198,6 +198,15 @@ TABLES: tuple[SqlTable, ...] = (
         "memory_history_by_operation (user, operation)",
         "memory_history_merges (user, entry) WHERE action = 'merge'",
     ),
+    # Pairs of memories whose claims are related: `newer_id` gives another value to the claim of
+    # `older_id`, or both look alike. `decision` is what a person or an agent made of it.
+    _table(
+        "memory_links",
+        """user TEXT KEY, older_id TEXT KEY, newer_id TEXT KEY, kind TEXT, cosine REAL, reason TEXT,
+            at TEXT, decision TEXT NULL, decided_by TEXT NULL, decided_at TEXT NULL""",
+        "memory_links_by_newer (user, newer_id)",
+        "memory_links_open (user, at) WHERE decision IS NULL",
+    ),
     _table("counters", "user TEXT KEY, name TEXT KEY, value INTEGER"),
     _table(
         "entities",

@@ -83,6 +83,7 @@ _ERASURES = (
     ),
     """DELETE FROM refusals WHERE user = :user AND (memory_id = :id OR content =
         (SELECT content FROM memories WHERE user = :user AND id = :id))""",
+    "DELETE FROM memory_links WHERE user = :user AND :id IN (older_id, newer_id)",
     """DELETE FROM merge_audits WHERE user = :user AND entry NOT IN
         (SELECT entry FROM memory_history WHERE user = :user)""",
     "DELETE FROM memories WHERE user = :user AND id = :id",

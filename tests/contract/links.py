@@ -1,0 +1,76 @@
+"""Links between memories: chains of values, open pairs and decisions, each user's own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from contract.builders import NOW, insert, memory_id, record
+from contract.shelf import Shelf
+from meritory.domain.errors import NotFound
+from meritory.domain.memory import LinkKind, MemoryLink
+from meritory.store.contract.store import Store
+
+
+def link(older: int, newer: int, kind: LinkKind = "newer", hours: int = 0) -> MemoryLink:
+    return MemoryLink(
+        older_id=memory_id(older),
+        newer_id=memory_id(newer),
+        kind=kind,
+        cosine=0.8,
+        reason="another value",
+        at=NOW + timedelta(hours=hours),
+    )
+
+
+def chained(store: Store, *links: MemoryLink, user: str = "default") -> None:
+    store.write(user, lambda transaction: transaction.put_links(user, links))
+
+
+class Links:
+    def test_a_chain_leads_to_its_newest_memory(self, shelf: Shelf) -> None:
+        insert(shelf.store, *(record(n, created_at=NOW + timedelta(days=n)) for n in range(1, 5)))
+        chained(shelf.store, link(1, 2), link(2, 3), link(1, 3), link(3, 4, "alike"))
+        every = [memory_id(n) for n in range(1, 5)]
+        for store in shelf.before_and_after_reopening():
+            assert store.newest_of("default", every) == {
+                memory_id(1): memory_id(3),
+                memory_id(2): memory_id(3),
+            }
+            assert store.newest_of("eve", every) == {}
+            assert store.links_of("default", [memory_id(4)]) == [link(3, 4, "alike")]
+            assert len(store.links_of("default", every)) == 4
+
+    def test_a_chain_skips_memories_that_are_gone(self, store: Store) -> None:
+        insert(store, *(record(n, created_at=NOW + timedelta(days=n)) for n in range(1, 4)))
+        chained(store, link(1, 2), link(2, 3))
+        store.write("default", lambda t: t.purge("default", memory_id(3)))
+        assert store.newest_of("default", [memory_id(1)]) == {memory_id(1): memory_id(2)}
+        assert store.links_of("default", [memory_id(2)]) == [link(1, 2)]
+
+    def test_a_circle_ends(self, store: Store) -> None:
+        insert(store, *(record(n, created_at=NOW + timedelta(days=n)) for n in (1, 2)))
+        chained(store, link(1, 2), link(2, 1))
+        assert store.newest_of("default", [memory_id(1)]) == {memory_id(1): memory_id(2)}
+
+    def test_a_decision_counts_and_can_be_taken_back(self, store: Store) -> None:
+        insert(store, record(1), record(2), record(3))
+        chained(store, link(1, 2), link(1, 3, "alike", hours=1))
+        assert store.open_links("default", 9) == [link(1, 3, "alike", hours=1), link(1, 2)]
+        assert len(store.open_links("default", 1)) == 1
+        pair = (memory_id(1), memory_id(2))
+        store.write("default", lambda t: t.decide_link("default", *pair, "separate", "person", NOW))
+        assert store.newest_of("default", pair) == {}
+        assert store.open_links("default", 9) == [link(1, 3, "alike", hours=1)]
+        # Found again by the gate, it stays decided.
+        chained(store, link(1, 2))
+        (kept,) = store.links_of("default", [memory_id(2)])
+        assert (kept.decision, kept.decided_by, kept.is_chain) == ("separate", "person", False)
+        store.write("default", lambda t: t.decide_link("default", *pair, None, "person", NOW))
+        assert store.newest_of("default", pair) == {memory_id(1): memory_id(2)}
+        other = (memory_id(1), memory_id(3))
+        store.write("default", lambda t: t.decide_link("default", *other, "newer", "agent", NOW))
+        assert store.newest_of("default", [memory_id(1)])[memory_id(1)] in (pair[1], other[1])
+        with pytest.raises(NotFound):
+            store.write("eve", lambda t: t.decide_link("eve", *pair, "same", "eve", NOW))
