@@ -47,8 +47,8 @@ PROMPTS_PER_SESSION = 2
 TRANSCRIPT_CHARS = 4_000
 START_RATIO_MAX = 1.3
 MONTH_DAYS = 30
-# Starts of each store; the first ones load code and fill caches.
-COMPARED_STARTS, WARM_STARTS = 100, 5
+# Starts of each store. A daemon runs for months, so the first ones fill its caches.
+COMPARED_STARTS, WARM_STARTS = 200, 400
 _MB = 1_000_000
 _RETENTION = ("retention.", "sessions.")
 

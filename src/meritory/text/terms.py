@@ -166,6 +166,11 @@ def stem(word: str, *, aggressive: bool = False) -> str:
 def _typed_terms(text: str) -> Iterator[str]:
     for match in _CHUNK.finditer(text):
         chunk = match.group()
+        # Nearly every chunk is a plain word: nothing to split.
+        is_plain = chunk.isascii() and chunk.isalpha() and (chunk[1:] or "a").islower()
+        if is_plain and len(chunk) <= MAX_TERM_CHARS:
+            yield chunk.lower()
+            continue
         if chunk == "NEAR" and text.startswith("(", match.end()):
             continue
         whole = _POSSESSIVE.sub("", chunk).strip("_").lower()
