@@ -1,5 +1,5 @@
 // Plays a harness: loads a plugin, calls its hooks in the order it is told, prints what came out.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 
 const [kind, file, options, steps] = process.argv.slice(2, 6);
 const given = JSON.parse(options);
@@ -21,6 +21,12 @@ if (kind === "opencode") {
 for (const [name, input, output] of JSON.parse(readFileSync(steps, "utf8"))) {
   if (name === "sleep") {
     await new Promise((resolve) => later(resolve, input));
+    continue;
+  }
+  if (name === "meet") {
+    // Says that it has come so far, and goes on when it may.
+    writeFileSync(`${input}.here`, "");
+    while (!existsSync(input)) await new Promise((resolve) => later(resolve, 20));
     continue;
   }
   const began = Date.now();

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from connect_desk import Desk
 from meritory.api import client
 from meritory.connect import claude_code
 from meritory.connect.plan import plugin_folder
+from meritory.server import spool
 from meritory.text.ratings_trailer import strip_trailers
 
 NODE = shutil.which("node")
@@ -346,3 +349,100 @@ def test_ratings_are_stripped_as_the_daemon_strips_them(play: Play) -> None:
     for text, one in zip(texts, told["results"], strict=True):
         kept = (one.get("returned") or {"content": text})["content"]
         assert kept.rstrip() == strip_trailers(text).rstrip(), text
+
+
+# -- a daemon that is down when a session ends ------------------------------------------------
+
+
+def prompted(kind: str, key: str, text: str) -> list[Any]:
+    return message(key, text) if kind == "opencode" else typed(key, text)
+
+
+def replied(kind: str, key: str, text: str) -> list[Any]:
+    if kind == "opencode":
+        return ["experimental.text.complete", {"sessionID": key}, {"text": text}]
+    return ["before_agent_finalize", {"lastAssistantMessage": text}, {"sessionId": key}]
+
+
+def over(kind: str) -> list[Any]:
+    return ["dispose"] if kind == "opencode" else ["gateway_stop"]
+
+
+def come_up(folder: Path) -> client.Daemon:
+    return client.ensure(folder, wait_ms=60_000, options=("--port", "0"))
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def is_ended(daemon: client.Daemon, key: str) -> bool:
+    listed = daemon.request("GET", "/api/sessions")["results"]
+    return any(one["id"] == key and one["state"] == "finished" for one in listed)
+
+
+@needs_node
+@pytest.mark.parametrize("kind", ["opencode", "openclaw"])
+def test_an_end_and_ratings_without_a_daemon_are_taken_by_the_next_one(
+    kind: str, play: Play, tmp_path: Path
+) -> None:
+    data, key, go_on = tmp_path / "data", "left", tmp_path / "go-on"
+    daemon = come_up(data)
+    try:
+        body = {"content": "The staging database is called heron", "pinned": True}
+        daemon.request("POST", "/api/memories", body)
+        told = play(kind, [prompted(kind, key, "which staging database?")], data)
+        answer = ANSWER.format(code_in(json.dumps(told["results"][0])))
+        steps = [prompted(kind, key, "and which for tests?"), ["meet", str(go_on)]]
+        steps += [replied(kind, key, "The secret plan. " + answer), over(kind)]
+        with ThreadPoolExecutor(1) as pool:
+            playing = pool.submit(play, kind, steps, data)
+            until(lambda: go_on.with_name("go-on.here").exists(), "it did not come so far")
+            client.stop(data)
+            go_on.touch()
+            playing.result()
+        rated, _ = sorted((data / "spool").iterdir())
+        assert "secret plan" not in rated.read_text()
+        daemon = come_up(data)
+        until(lambda: is_ended(daemon, key), "it was lost")
+        assert ratings(data, key) == [0.8]
+        events = daemon.request("GET", f"/api/timeline/{key}")["results"]
+        assert [one["event"] for one in events].count("session.end") == 1
+        until(lambda: not list((data / "spool").iterdir()), "a file stayed")
+    finally:
+        client.stop(data)
+
+
+@needs_node
+@pytest.mark.parametrize("kind", ["opencode", "openclaw"])
+def test_a_whole_session_without_a_daemon_is_kept_and_learned_from(
+    kind: str, play: Play, tmp_path: Path
+) -> None:
+    data, keys = tmp_path / "data", ["away-1", "away-2"]
+    # More than a file may hold, and characters of four bytes that a cut must not halve.
+    long = "\N{OWL}" * 10_000 + "x"
+    steps = [prompted(kind, key, f"always run make lint {key}") for key in keys]
+    steps += [replied(kind, keys[0], text) for text in (*[long] * 6, "I will.")]
+    play(kind, [*steps, over(kind)], data)
+    files = sorted((data / "spool").iterdir())
+    assert [json.loads(one.read_text())["body"]["session_key"] for one in files] == keys
+    assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in files)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (data, data / "spool")] == [0o700] * 2
+    assert all(one.stat().st_size <= spool.FILE_LIMIT_BYTES for one in files)
+    try:
+        daemon = come_up(data)
+        for key in keys:
+            until(lambda k=key: is_ended(daemon, k), "it was lost")  # type: ignore[misc]
+        assert session(data, keys[0])["harness"] == kind
+    finally:
+        client.stop(data)
+
+
+@needs_node
+def test_nothing_is_kept_in_a_folder_that_others_can_read(play: Play, tmp_path: Path) -> None:
+    (data := tmp_path / "open").mkdir(mode=0o755)
+    play("opencode", [message("x", "hello there"), ["dispose"]], data)
+    assert list(data.iterdir()) == []

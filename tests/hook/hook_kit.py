@@ -111,10 +111,11 @@ def _context(answer: Any) -> Any:
 class Running:
     """A real daemon and the events that are told it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, port: int = 0) -> None:
         self.home = home
         self.environ = clean_environment(home, MERITORY_HOOK="nostart")
-        command = [sys.executable, "-P", "-m", "meritory", "up", "--detached", "--port", "0"]
+        command = [sys.executable, "-P", "-m", "meritory", "up", "--detached"]
+        command += ["--port", str(port)]
         # The model's scores are waited for, however busy the machine is.
         environ = {
             **clean_environment(home),

@@ -91,10 +91,14 @@ def test_a_daemon_takes_every_event_once_and_removes_what_it_cannot_use(
     ):
         (home / SPOOL_NAME / name).write_bytes(content)
     os.symlink("/etc/passwd", home / SPOOL_NAME / "5-link.json")
+    elsewhere = home / SPOOL_NAME / "remote" / "far" / "6.json"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_bytes(encoded({"event": "session-end", "body": {"session_key": "far"}}))
     daemon = processes.start(home)
-    wait_for(lambda: len(kept(home)) == 1, "not everything was taken")
-    # A link is nobody's event, and is left alone.
-    assert [one.name for one in kept(home)] == ["5-link.json"]
+    wait_for(lambda: len(kept(home)) == 2, "not everything was taken")
+    # A link is nobody's event, and what another daemon shall get is left alone.
+    assert [one.name for one in kept(home)] == ["5-link.json", "remote"]
+    assert elsewhere.exists()
     for number in range(3):
         wait_for(lambda n=number: state(daemon, f"run-{n}") == "finished", "it was lost")
     assert daemon.ask("GET", "/api/sessions/wordless").status == 404
@@ -114,6 +118,23 @@ def test_an_end_that_was_kept_does_not_end_a_session_that_went_on(
     daemon = processes.start(home)
     wait_for(lambda: not kept(home), "it was not taken")
     assert state(daemon, "run") == "open"
+
+
+def test_an_end_says_for_how_long_it_was_kept(home: Path, processes: Processes) -> None:
+    daemon = processes.start(home)
+    for prompt in ("hello", "and again"):
+        said = {"session_key": "run", "prompt": prompt}
+        assert daemon.ask("POST", "/api/hooks/user-prompt-submit", said).status == 200
+
+    def end_of(**fields: Any) -> Any:
+        return daemon.ask("POST", "/api/hooks/session-end", {"session_key": "run", **fields})
+
+    assert end_of(kept_ms=60_000).json["queued"] is False
+    assert state(daemon, "run") == "open"
+    for wrong in (-1, 10**18, "soon"):
+        assert end_of(kept_ms=wrong).status == 422
+    assert end_of(kept_ms=0).json["queued"] is True
+    assert state(daemon, "run") != "open"
 
 
 def test_an_event_that_a_fault_of_ours_stops_is_not_lost(

@@ -101,10 +101,9 @@ def answer(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> tupl
     if body is None:
         return NOTHING
     body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
-    url = environ.get(ELSEWHERE, "").strip()
-    home = url or _home(flags.get("--home", ""), environ)
+    home = _place(flags.get("--home", ""), environ)
     if event in row.settles_s:
-        if url or switch != "nostart" or os.path.isdir(home):
+        if "://" in home or switch != "nostart" or os.path.isdir(home):
             _later(lambda: _settled(home, event, body, environ, row.settles_s[event]))
         return NOTHING
     deadline = time.monotonic() + _BUDGETS_S.get(event, BUDGET_S - 0.1)
@@ -116,12 +115,17 @@ def answer(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> tupl
         _keep(home, event, body)
         return NOTHING
     output = _printed(shapes.answered(row, event, native, reply))
-    # Nothing printed, nothing shown: the client shows nothing here, or would cut the text.
-    return output, report if output else _nothing
+    return output, report if output else _unshown(home, reply, report)
 
 
 def _nothing(waits: bool) -> None:
     """There is nothing to report."""
+
+
+def _unshown(home: str, reply: dict[str, Any], report: Report) -> Report:
+    """Nothing printed, nothing shown: the client shows nothing here, or would cut the text."""
+    reply.pop("receipt", None)
+    return report if "://" in home else _nothing
 
 
 NOTHING: tuple[bytes, Report] = (b"", _nothing)
@@ -165,6 +169,17 @@ def _decoded(raw: bytes) -> Any:
 # -- the daemon -----------------------------------------------------------------------------
 
 
+def _place(given: str, environ: Mapping[str, str]) -> str:
+    """Return the data folder, or the address of a daemon elsewhere with it as the fragment.
+
+    A fragment is never sent: it is where events for that daemon are kept.
+    """
+    home, url = _home(given, environ), environ.get(ELSEWHERE, "").strip().partition("#")[0]
+    if not url:
+        return home
+    return f"{url}#{home}" if "://" in url else f"://{url}#{home}"
+
+
 def _home(given: str, environ: Mapping[str, str]) -> str:
     """Return the data folder, by the rule of `meritory.settings.home`."""
     own = environ.get("HOME") or os.path.expanduser("~")
@@ -182,19 +197,7 @@ def _asked(
     Raise OSError if there is no answer, or if the daemon cannot take the event at present.
     """
     if "://" in home:
-        remote = _load("remote")
-        raw = remote.asked(home, event, body, deadline, _encoded)
-        found = _decoded(raw) if raw else None
-        receipt = _receipt(body, found)
-
-        def tell(waits: bool) -> None:
-            until = time.monotonic() + BUDGET_S
-            if receipt and waits:
-                remote.asked(home, "delivered", receipt, until, _encoded)
-            elif receipt:
-                _later(lambda: remote.asked(home, "delivered", receipt, until, _encoded))
-
-        return found if isinstance(found, dict) else {}, tell
+        return _asked_elsewhere(home, event, body, deadline)
     connection, host, token = _connected(home, deadline)
     until_ms = int((time.time() + deadline - time.monotonic()) * 1000)
     body, receipt = {**body, "waits_until_ms": until_ms}, {}
@@ -221,6 +224,30 @@ def _asked(
             connection.close()
 
     return found if isinstance(found, dict) else {}, report if receipt else _nothing
+
+
+def _asked_elsewhere(
+    home: str, event: str, body: dict[str, Any], deadline: float
+) -> tuple[dict[str, Any], Report]:
+    """Do the same with a daemon on another machine; the report also sends what is kept for it."""
+    remote = _load("remote")
+    raw = remote.asked(home, event, body, deadline, _encoded)
+    found = _decoded(raw) if raw else None
+    if not isinstance(found, dict):
+        return {}, _nothing
+
+    def report(waits: bool) -> None:
+        receipt, until = _receipt(body, found), time.monotonic() + LATER_WAIT_S
+
+        def work() -> None:
+            if receipt:
+                remote.asked(home, "delivered", receipt, until, _encoded)
+            remote.send_kept(home, event, body, until, _encoded)
+
+        if receipt or remote.has_kept(home):
+            work() if waits else _later(work)
+
+    return found, report
 
 
 def _receipt(body: dict[str, Any], found: Any) -> dict[str, Any]:
@@ -287,11 +314,17 @@ def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
 
 def _keep(home: str, event: str, body: dict[str, Any]) -> None:
     """Keep an end, or the ratings of a reply, until a daemon takes it."""
-    if event in (shapes.END, shapes.REPLY) and os.path.isdir(home):
-        try:  # noqa: SIM105 - contextlib would have to be loaded
-            _load("spool").put(home, event, body, _encoded, shapes.TRAILER)
-        except _WRONG:
-            pass
+    if event not in (shapes.END, shapes.REPLY):
+        return
+    address = ""
+    try:
+        if "://" in home:
+            address, home, body = _load("remote").kept(home, body)
+            _load("wake").prepare(home)
+        if os.path.isdir(home):
+            _load("spool").put(home, event, body, _encoded, shapes.TRAILER, address)
+    except _WRONG:
+        pass
 
 
 def _woken(
@@ -358,11 +391,13 @@ def _settled(
     """Send an event after the client has written its transcript."""
     time.sleep(pause_s)
     try:
-        _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
+        _, report = _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
     except _DOWN:
         _woken(home, event, body, environ)
     except _WRONG:
         _keep(home, event, body)
+    else:
+        report(True)
 
 
 def run(arguments: list[str]) -> None:

@@ -92,21 +92,15 @@ class Spool:
 
     def _take(self, path: Path) -> None:
         with path.open("rb") as file:
-            kept_at = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+            kept_at_s = os.fstat(file.fileno()).st_mtime
             content = file.read(FILE_LIMIT_BYTES + 1)
         kept = decode_body(content, SpooledEvent)
         if kept.event not in _HANDLERS:
             raise InputError(f"no event {kept.event[:40]!r} is ever kept")
         kind, handler = _HANDLERS[kept.event]
         body = decode_body(msgspec.json.encode(kept.body), kind)
+        if isinstance(body, hooks.SessionEnd):
+            body.kept_ms = max(0, round(self._age(kept_at_s).total_seconds() * 1000))
         request_id = self._server.world.new_id()
         call = Call(self._server, OWNER, {}, None, body, request_id, "socket")
-        if isinstance(body, hooks.SessionEnd) and self._has_gone_on(call, kept_at):
-            return
         handler(call)
-
-    def _has_gone_on(self, call: Call, kept_at: datetime) -> bool:
-        """Return whether a session got another prompt after its end was kept."""
-        store, user = self._server.engine.services.store, call.engine(call.body.user).scope.user
-        events = store.events(user, session_key=call.body.session_key)
-        return any(one.name == "session.prompt" and one.at > kept_at for one in events)

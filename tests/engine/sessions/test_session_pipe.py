@@ -6,6 +6,7 @@ import importlib
 import math
 import random
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,22 @@ def test_fusion_is_as_it_is_written(store_of_items: Desk) -> None:
     finals = [served(desk)[one].final_score for one in session.ranking]
     assert finals == sorted(finals, reverse=True)
     assert session.ranking != order
+
+
+def test_the_ranking_logs_of_how_many_memories_it_chose_its_candidates(
+    store_of_items: Desk,
+) -> None:
+    desk = store_of_items
+    desk.tune(candidate_pool_size=50)
+    desk.note("The mast is 9 metres high", project="elsewhere")
+    desk.note("The tide was low", valid_until=desk.clock.now - timedelta(days=1))
+    desk.memory.session("run", context=CONTEXT)
+    (logged,) = (
+        one.details
+        for one in desk.store.events("default", session_key="run")
+        if one.name == "predictor.prefilter"
+    )
+    assert (logged["corpus"], logged["candidates"]) == (80, 50)
 
 
 def test_a_scorer_without_influence_changes_nothing(desks: Callable[..., Desk]) -> None:

@@ -2,7 +2,7 @@
 // The same file stands in both plugins, for each is loaded from its own folder.
 
 import { spawn } from "node:child_process";
-import { lstat, readFile } from "node:fs/promises";
+import { lstat, mkdir, readFile, readdir, rename, stat, writeFile } from "node:fs/promises";
 import http from "node:http";
 import os from "node:os";
 import path from "node:path";
@@ -14,6 +14,11 @@ const START_PAUSE_MS = 30_000;
 const GUARD_WAIT_MS = 250;
 const VALUE_LIMIT_CHARS = 8_000;
 const SLOW = new Error("the daemon took too long");
+// As in the hook's spool.py, whose files the daemon takes as well.
+const KEPT_LIMIT_BYTES = 32_768;
+const KEPT_LIMIT_COUNT = 1_000;
+const KEPT_TURN_LIMIT_CHARS = 4_000;
+let keptCount = 0;
 
 // <!--mf CODE m1=0.8--> and <memory-feedback>{...}</memory-feedback>, with a code fence around it.
 const TRAILERS =
@@ -21,6 +26,22 @@ const TRAILERS =
 
 export const hasTrailer = (text) => stripped(text) !== text;
 export const stripped = (text) => text.replace(TRAILERS, "");
+
+// The content of a file for an event, empty for one that is not kept: the ratings of a reply, or an
+// end with as many of its last turns as a file may hold, because there is no transcript to name.
+const kept = (event, body) => {
+  if (event === "stop") {
+    const ratings = body.last_assistant_message.match(TRAILERS)?.join("\n");
+    return ratings ? JSON.stringify({ event, body: { ...body, last_assistant_message: ratings } }) : "";
+  }
+  if (event !== "session-end") return "";
+  // By way of bytes, which mends a character that is cut in half: the daemon refuses those.
+  const cut = (text) => Buffer.from(text.slice(-KEPT_TURN_LIMIT_CHARS)).toString();
+  const transcript = body.transcript.map(({ role, text }) => ({ role, text: cut(text) }));
+  const content = () => JSON.stringify({ event, body: { ...body, transcript } });
+  while (transcript.length && Buffer.byteLength(content()) > KEPT_LIMIT_BYTES) transcript.shift();
+  return content();
+};
 
 export class Daemon {
   #home;
@@ -37,9 +58,11 @@ export class Daemon {
 
   // What the daemon answers, null when it is down, slow or refuses: the agent goes on without.
   async tell(event, body, timeoutMs) {
-    const timing = { waits_until_ms: Date.now() + timeoutMs };
-    const whole = { ...body, ...timing, harness: this.#harness, relayed: true };
-    return await this.#ask("POST", `/api/hooks/${event}`, JSON.stringify(whole), timeoutMs);
+    const whole = { ...body, harness: this.#harness, relayed: true };
+    const content = JSON.stringify({ ...whole, waits_until_ms: Date.now() + timeoutMs });
+    const reply = await this.#ask("POST", `/api/hooks/${event}`, content, timeoutMs);
+    if (reply === undefined) await this.#keep(event, whole).catch(() => {});
+    return reply ?? null;
   }
 
   // Sees to it that the daemon runs by the time that it is needed.
@@ -61,13 +84,31 @@ export class Daemon {
     }
   }
 
+  // Writes an end or ratings into a file that the daemon takes when it runs again.
+  async #keep(event, body) {
+    const content = kept(event, body);
+    if (!content) return;
+    await mkdir(this.#home, { recursive: true, mode: 0o700 });
+    // The daemon refuses a folder that others can read and that is not empty.
+    if ((await stat(this.#home)).mode & 0o077) return;
+    const folder = path.join(this.#home, "spool");
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    if ((await readdir(folder)).length >= KEPT_LIMIT_COUNT) return;
+    const at = `${Date.now()}${String(keptCount++ % 1_000_000).padStart(6, "0")}`;
+    const name = `${at.padStart(20, "0")}-${process.pid}.json`;
+    const unfinished = path.join(folder, `.${name}`);
+    await writeFile(unfinished, content, { mode: 0o600, flag: "wx" });
+    await rename(unfinished, path.join(folder, name));
+  }
+
+  // What the daemon answers, null when it refuses, undefined when it could not take the request.
   async #ask(method, route, content, timeoutMs) {
     try {
       const place = JSON.parse(await readFile(path.join(this.#home, "daemon.json"), "utf8"));
       return await this.#send(await this.#target(place, method, route, content), content, timeoutMs);
     } catch (error) {
       if (error !== SLOW) this.start();
-      return null;
+      return undefined;
     }
   }
 
@@ -96,6 +137,7 @@ export class Daemon {
         reply.on("error", fail);
         reply.on("end", () => {
           clearTimeout(timer);
+          if (reply.statusCode >= 500 || reply.statusCode === 429) return reject(SLOW);
           try {
             resolve(reply.statusCode === 200 ? JSON.parse(text) : null);
           } catch {

@@ -141,7 +141,11 @@ def ranking_details(run: Ranking) -> dict[str, dict[str, object]]:
     """Return the numbers of a ranking by the name of the event that logs them."""
     sources = Counter(name for candidate in run.candidates for name in candidate.origins)
     details: dict[str, dict[str, object]] = {
-        "predictor.prefilter": {"candidates": len(run.candidates), **sources},
+        "predictor.prefilter": {
+            "corpus": run.pool.gathered.corpus_count,
+            "candidates": len(run.candidates),
+            **sources,
+        },
         "predictor.diversity": {"lowered": int((run.overlaps > 0).sum())},
     }
     if run.scorer is not None:

@@ -40,6 +40,7 @@ TAIL_LIMIT_BYTES = 1 << 20
 # How long a prompt waits for the receipt of a block that was sent as short a time ago.
 RECEIPT_GRACE = timedelta(milliseconds=150)
 RECEIPT_PAUSE_S = 0.005
+KEPT_LIMIT_MS = 100 * 365 * 86_400_000
 
 RatingScores = Annotated[
     dict[str, Any],
@@ -137,6 +138,13 @@ class SessionEnd(RatedHook, kw_only=True):
     transcript_path: str | None = None
     last_assistant_message: str | None = None
     used: RatingScores | None = None
+    kept_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=KEPT_LIMIT_MS)] | None,
+        Meta(
+            description="For how long a hook kept this end because no daemon took it: it does "
+            "not count if the session got a prompt in that time"
+        ),
+    ] = None
 
 
 # -- replies ----------------------------------------------------------------------------------
@@ -392,11 +400,20 @@ def pre_compact(call: Call) -> RatingsOut:
         return RatingsOut.of(end.compact(engine.services, request))
 
 
+def _has_gone_on(call: Call, session: SessionRecord, kept_ms: int) -> bool:
+    """Return whether a session got another prompt after its end was kept."""
+    kept_at = call.server.world.now() - timedelta(milliseconds=kept_ms)
+    events = call.server.engine.services.store.events(session.user, session_key=session.key)
+    return any(one.name == "session.prompt" and one.at > kept_at for one in events)
+
+
 def session_end(call: Call) -> EndedOut:
     """End a session; a job learns from it."""
     body: SessionEnd = call.body
     engine, known = _open(call)
     scope, unknown = engine.scope, None
+    if known is not None and body.kept_ms is not None and _has_gone_on(call, known, body.kept_ms):
+        return EndedOut("", False, RatingsOut(0, []))
     if known is None and (body.transcript is not None or body.transcript_path is not None):
         unknown = SessionRecord(
             user=scope.user,

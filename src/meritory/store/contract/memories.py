@@ -164,6 +164,8 @@ class Gathered:
     by_cosine: IntArray
     by_text: IntArray
     row_of_id: Mapping[str, int]
+    # How many memories were open to the search.
+    corpus_count: int
 
 
 class Trait(NamedTuple):

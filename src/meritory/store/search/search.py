@@ -305,6 +305,7 @@ def gather(ground: Ground, gathering: Gathering) -> Gathered:
         by_cosine=view.rows(near),
         by_text=view.rows(legs.hits),
         row_of_id=row_of_id,
+        corpus_count=int(np.count_nonzero(view.open)),
     )
 
 

@@ -80,8 +80,11 @@ export default {
       async (event, ctx) => {
         const key = keyOf(event, ctx);
         const whole = event.lastAssistantMessage;
-        if (!key || !whole || !sessions.of(key).isBegun) return;
-        sessions.said(key, "assistant", stripped(whole));
+        if (!key || !whole) return;
+        const { isBegun, turns } = sessions.of(key);
+        // A prompt that no daemon took is followed by a reply all the same.
+        if (turns.length) sessions.said(key, "assistant", stripped(whole));
+        if (!isBegun) return;
         const body = { session_key: key, cwd: folders.get(key), last_assistant_message: whole };
         await daemon.tell("stop", body, 1_000);
       },

@@ -68,7 +68,7 @@ export const meritory = async ({ client, directory, worktree }, options = {}) =>
     "session.idle": async ({ sessionID }) => {
       if (inner.has(sessionID)) return;
       const session = sessions.of(sessionID);
-      if (!session.isBegun) return;
+      if (!session.isBegun && !session.turns.length) return;
       if (session.last !== null) await reply(sessionID, session.last);
       finishLater(sessionID);
     },
@@ -97,10 +97,9 @@ export const meritory = async ({ client, directory, worktree }, options = {}) =>
       const whole = output.text;
       const shown = stripped(whole);
       const session = sessions.of(sessionID);
-      if (session.isBegun) {
-        sessions.said(sessionID, "assistant", shown);
-        session.last = whole;
-      }
+      // A prompt that no daemon took is followed by a reply all the same.
+      if (session.turns.length) sessions.said(sessionID, "assistant", shown);
+      if (session.isBegun) session.last = whole;
       if (!hasTrailer(whole)) return;
       output.text = shown;
       if (session.isBegun) await reply(sessionID, whole);
