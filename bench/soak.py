@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -38,11 +38,13 @@ from bench.authority import Report
 from bench.texts import memories, sentences
 from meritory import Memory
 from meritory.engine.quality import maintenance
-from meritory.settings import load_settings
+from meritory.settings import Settings, load_settings
 
 START = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 PROJECTS = ("shop", "website", "warehouse")
 PROMPTS_PER_SESSION = 2
+# A training after every session, the default, would take hours of the soak.
+TRAIN_EVERY_SESSIONS = 25
 # Characters of a transcript; the store keeps at most 12,000.
 TRANSCRIPT_CHARS = 4_000
 START_RATIO_MAX = 1.3
@@ -121,7 +123,7 @@ class Soak:
         step = timedelta(days=self.size.days / self.size.sessions)
         first = self.progress.sessions
         self.clock.now = START + first * step
-        settings = load_settings(self.home, {})
+        settings = _settings(self.home)
         with Memory(settings=settings, clock=self.clock, background=False) as memory:
             schedule = maintenance.Schedule(memory.services)
             day = self.clock.now.date()
@@ -232,6 +234,13 @@ class Soak:
                     ON m.name = d.name GROUP BY m.tbl_name ORDER BY 2 DESC"""
             ).fetchall()
         return [(name, size / _MB) for name, size in found]
+
+
+def _settings(home: Path) -> Settings:
+    """Return the settings of the soak: the defaults, but for trainings."""
+    settings = load_settings(home, {})
+    predictor = replace(settings.predictor, train_interval_sessions=TRAIN_EVERY_SESSIONS)
+    return replace(settings, predictor=predictor)
 
 
 def _question(topic: str) -> str:

@@ -98,7 +98,18 @@ def test_old_sessions_are_thinned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     assert desk.rows("second") == second
     assert {key: desk.store.comparison(USER, key) for key in compared} == compared
     left = desk.rows("first")
-    assert left == {i: row for i, row in first.items() if i not in unlabelled}
+    assert left.keys() == {i for i in first if i not in unlabelled}
+    for memory_id, row in left.items():
+        # Numbers of a session that no longer trains are kept as exactly as `why` shows them.
+        was, kept = first[memory_id].candidate, row.candidate
+        assert kept.features == pytest.approx(was.features, rel=1e-3, abs=1e-6)
+        assert kept.final_score == pytest.approx(was.final_score, rel=1e-6)
+        assert (kept.rank, kept.source, row.handle) == (
+            was.rank,
+            was.source,
+            first[memory_id].handle,
+        )
+        assert row.label == pytest.approx(first[memory_id].label, rel=1e-6)
     # Features are compared within a session: what is left of one teaches nothing.
     taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 9)
     assert [one.key for one in taught] in ([], ["second"])

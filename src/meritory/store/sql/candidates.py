@@ -3,12 +3,14 @@
 A packed session has all its candidates in `session_packs`. Its shown memories also keep a row in
 `session_memories` for queries over many sessions: without the numbers of their ranking, and with
 those parts of their labels that such queries read. A write to a packed session unpacks it first;
-the next maintenance packs it again.
+the next maintenance packs it again. A thinned session no longer trains, so its numbers are kept
+only as exactly as explanations show them.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -30,6 +32,11 @@ _INSERT = (
     f"INSERT INTO session_memories (session, {', '.join(_COLUMNS)})"  # noqa: S608 - our names
     f" VALUES ({', '.join('?' for _ in ('session', *_COLUMNS))})"
 )
+# Numbers are written as they were served; those of a thinned session take a third of the space.
+_EXACT, _SHORT, _SINGLE = ("<f8", "<f8"), ("<f4", "<f2"), ("<f4", "<f4")
+_HALF_MAX = 60_000.0
+_SHORT_DECIMALS = 4
+_ZLIB_MARK = b"\x78"
 # A session that was unpacked has an empty content.
 _CONTENT = "SELECT content FROM session_packs WHERE length(content) > 0"
 # The numbers of a ranking, which the row of a packed candidate lacks.
@@ -102,7 +109,7 @@ def unpack_memory(connection: SqlConnection, user: str, memory_id: str) -> None:
         (user,),
     ).fetchall()
     for session, content in packs:
-        if memory_id.encode() in zlib.decompress(bytes(content)):
+        if memory_id.encode() in _expanded(bytes(content)):
             unpack(connection, session)
 
 
@@ -117,11 +124,7 @@ def thin(connection: SqlConnection, session: int) -> None:
     ]
     connection.execute(
         "UPDATE session_packs SET content = ?, is_old = 1, thinned_count = ? WHERE session = ?",
-        (encode(_chosen(columns, is_kept)), is_kept.count(False), session),
-    )
-    # They are the labels of the candidates, which `comparisons` reads from the pack.
-    connection.execute(
-        "UPDATE predictor_comparisons SET relevance_scores = '{}' WHERE session = ?", (session,)
+        (encode_short(_chosen(columns, is_kept)), is_kept.count(False), session),
     )
 
 
@@ -153,33 +156,61 @@ def _insert(connection: SqlConnection, session: int, columns: Columns) -> None:
 
 def encode(columns: Columns) -> bytes:
     """Return candidates as one compressed value; numbers by column, where they repeat most."""
+    return zlib.compress(_written(columns, _EXACT), 9)
+
+
+def encode_short(columns: Columns) -> bytes:
+    """Return candidates as a smaller value, with numbers as exact as explanations need them."""
+    parts = [
+        text and json.dumps({name: _rounded(value) for name, value in json.loads(text).items()})
+        for text in columns["label_parts"]
+    ]
+    # FORMAT_ALONE has the shortest head; the checksum of the row covers the content.
+    return lzma.compress(_written({**columns, "label_parts": parts}, _SHORT), lzma.FORMAT_ALONE)
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, _SHORT_DECIMALS) if isinstance(value, float) else value
+
+
+def _written(columns: Columns, types: tuple[str, str]) -> bytes:
+    """Return the head as JSON on one line, and the numbers behind it."""
     features = [np.frombuffer(bytes(blob), np.float64) for blob in columns["features"]]
     lengths = [len(row) for row in features]
     table = np.zeros((len(features), max(lengths, default=0)))
     for row, values in zip(table, features, strict=True):
         row[: len(values)] = values
+    if types == _SHORT and np.abs(table).max(initial=0.0) > _HALF_MAX:
+        types = _SINGLE
     # None becomes NaN.
     reals = np.array([columns[name] for name in _REALS], np.float64)
-    head = {**{name: list(columns[name]) for name in _PLAIN}, "lengths": lengths}
+    plain = {name: list(columns[name]) for name in _PLAIN}
+    head = {**plain, "lengths": lengths, "types": types}
     text = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
-    return zlib.compress(text + b"\n" + reals.tobytes() + table.T.tobytes(), 9)
+    return text + b"\n" + reals.astype(types[0]).tobytes() + table.T.astype(types[1]).tobytes()
+
+
+def _expanded(content: bytes) -> bytes:
+    is_exact = content.startswith(_ZLIB_MARK)
+    return zlib.decompress(content) if is_exact else lzma.decompress(content, lzma.FORMAT_ALONE)
 
 
 def decode(content: bytes) -> Columns:
     """Return the columns of `session_memories` from a compressed value."""
     try:
-        text, _, body = zlib.decompress(content).partition(b"\n")
+        text, _, body = _expanded(content).partition(b"\n")
         head = json.loads(text)
-        lengths = head.pop("lengths")
-        # A session may have no candidate left; numpy cannot tell the rows of nothing.
-        shape = (-1, len(lengths)) if lengths else (len(_REALS), 0)
-        numbers = np.frombuffer(body, np.float64).reshape(shape)
+        lengths, (real_type, feature_type) = head.pop("lengths"), head.pop("types")
+        count = len(lengths)
+        numbers = np.frombuffer(body, real_type, len(_REALS) * count).reshape(len(_REALS), count)
         reals = {
             name: [None if number != number else number for number in column]
-            for name, column in zip(_REALS, numbers.tolist(), strict=False)
+            for name, column in zip(_REALS, numbers.astype(np.float64).tolist(), strict=True)
         }
-        table = np.ascontiguousarray(numbers[len(_REALS) :].T)
-        features = [row[:length].tobytes() for row, length in zip(table, lengths, strict=True)]
+        rest = np.frombuffer(body[numbers.nbytes :], feature_type)
+        # A session may have no candidate left; numpy cannot tell the rows of nothing.
+        table = np.ascontiguousarray(rest.reshape(-1, count or 1).T, np.float64)
+        features = [row[:length].tobytes() for row, length in zip(table, lengths, strict=False)]
         return {**head, **reals, "features": features}
-    except (zlib.error, ValueError, KeyError, TypeError) as error:
+    except (zlib.error, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the packed candidates of a session cannot be read: {error}") from error

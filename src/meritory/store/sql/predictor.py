@@ -52,8 +52,7 @@ _COMPARISONS = RecordTable(
     codecs={"margin": UNCHANGED},
 )
 _PUT_COMPARISON = _COMPARISONS.upsert("session").replace(":session", _SESSION, 1)
-_SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key,
-        (SELECT p.session FROM session_packs p WHERE p.session = c.session AND p.is_old = 1)
+_SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key, s.session
     FROM predictor_comparisons c JOIN sessions s ON s.session = c.session
     WHERE c.user = :user"""  # noqa: S608 - our names
 _RUNS = RecordTable(
@@ -95,6 +94,16 @@ def _ranked(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(ranked, key=lambda row: (row[5], row[0]))
 
 
+def _labels(connection: SqlConnection, session: int) -> dict[str, float]:
+    """Return the labels of a session's candidates as relevance scores."""
+    labels = read_candidates(connection, session, ("memory_id", "label"))
+    return {
+        memory_id: round(label, RELEVANCE_DECIMALS)
+        for memory_id, label in labels
+        if label is not None
+    }
+
+
 def _rule(label_parts: str | None) -> str:
     """Return the rule that made a label; empty before there is one."""
     return (json.loads(label_parts).get("rule") or "") if label_parts else ""
@@ -121,19 +130,13 @@ class SqlPredictorReads(SqlReader):
         return None if row is None else self._comparison(user, row)
 
     def _comparison(self, user: str, row: tuple[Any, ...]) -> Comparison:
-        """Return a comparison; the relevance scores of a thinned session are its labels."""
-        *values, key, thinned = row
+        """Return a comparison; relevance scores that were not stored are the labels."""
+        *values, key, session = row
         comparison = _COMPARISONS.decode(values, session_key=key)
-        if thinned is None or comparison.relevance_scores:
+        if comparison.relevance_scores:
             return comparison
         with self._reading(user) as connection:
-            labels = read_candidates(connection, thinned, ("memory_id", "label"))
-        scores = {
-            memory_id: round(label, RELEVANCE_DECIMALS)
-            for memory_id, label in labels
-            if label is not None
-        }
-        return replace(comparison, relevance_scores=scores)
+            return replace(comparison, relevance_scores=_labels(connection, session))
 
     def record(self, user: str, scorer: str, limit: int) -> Margins:
         """Return the gain of every alpha in the latest sessions that count, oldest first.
@@ -261,7 +264,17 @@ class SqlPredictorWrites(SqlPredictorReads):
     connection: SqlConnection
 
     def put_comparison(self, user: str, comparison: Comparison) -> None:
-        """Store a comparison in place of an earlier one of its session."""
+        """Store a comparison in place of an earlier one of its session.
+
+        Relevance scores that the candidates have as labels are not stored twice.
+        """
+        found = self._one(
+            user,
+            "SELECT session FROM sessions WHERE user = ? AND key = ?",
+            (user, comparison.session_key),
+        )
+        if found and _labels(self.connection, found[0]) == comparison.relevance_scores:
+            comparison = replace(comparison, relevance_scores={})
         self.connection.execute(
             _PUT_COMPARISON,
             _COMPARISONS.values(comparison, user=user, session_key=comparison.session_key),
