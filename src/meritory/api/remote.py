@@ -34,6 +34,7 @@ from meritory.domain.memory import (
     Source,
     WriteResult,
 )
+from meritory.domain.quality import ReviewPage
 from meritory.domain.session import Turn
 from meritory.engine.feedback.capture import Captured
 from meritory.engine.feedback.summary import Summary
@@ -55,7 +56,7 @@ TRANSCRIPT_SENT_CHARS = 400_000
 TEXT_SENT_CHARS = 400_000
 # Doing these twice is not the same as doing them once.
 _NOT_REPEATABLE = frozenset(
-    {"remember-many", "update", "undo", "split", "purge", "backup"}
+    {"remember-many", "update", "merge", "decide", "undo", "split", "purge", "backup"}
     | {"session/prompt", "session/rate", "capture-feedback", "complete-feedback"}
 )
 _LONG = frozenset({"drain", "reembed", "backup"})
@@ -244,7 +245,7 @@ class RemoteBackend:
 # `Memory` names these types of results, but imports them for type checkers only.
 _RESULTS = (
     *(Captured, Contested, Entity, EntityView, FeedbackEvent, HistoryEntry, MemoryRecord),
-    *(Pair, Recalled, Risk, Summary),
+    *(Pair, Recalled, ReviewPage, Risk, Summary),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import LinkDecision, MemoryLink
+from meritory.domain.memory import LinkDecision, LinkKind, MemoryLink
 from meritory.domain.world import moment_text
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json
 
@@ -54,6 +54,19 @@ class SqlLinkReads(SqlReader):
             {"user": user, "limit": limit},
         )
 
+    def undecided_links(self, user: str, kind: LinkKind, limit: int) -> list[MemoryLink]:
+        """Return links of a kind about which nothing is decided, latest first.
+
+        Their memories may be forgotten or superseded.
+        """
+        return self._records(
+            _LINKS,
+            user,
+            "user = :user AND decision IS NULL AND kind = :kind"
+            " ORDER BY at DESC, older_id, newer_id LIMIT :limit",
+            {"user": user, "kind": kind, "limit": limit},
+        )
+
     def newest_of(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return by memory the live one with the newest value of its claim, if another has it."""
         names = {"user": user, "ids": as_json(memory_ids), "limit": CHAIN_LIMIT}
@@ -92,3 +105,11 @@ class SqlLinkWrites(SqlLinkReads):
         )
         if not found.rowcount:
             raise NotFound(f"no link between {older_id[:40]!r} and {newer_id[:40]!r}")
+
+    def drop_links(self, user: str, links: Sequence[MemoryLink]) -> None:
+        """Delete these links, but not those about which something is decided."""
+        self.connection.executemany(
+            """DELETE FROM memory_links
+                WHERE user = ? AND older_id = ? AND newer_id = ? AND decision IS NULL""",
+            [(user, link.older_id, link.newer_id) for link in links],
+        )
