@@ -238,6 +238,7 @@ class _Walk:
             return False
         item = next((one for one in items if one.id == self.first), items[0])
         names = handles(self.memory, (record.id for record in item.memories))
+        _drop_keys()
         _print("", *_lines(item, names, ""))
         keys = [f"{action[0]} {_WORDS[action]}" for action in item.actions]
         keys += ["s skip", *(["u undo"] if self.answered else []), "q quit"]
@@ -253,6 +254,7 @@ class _Walk:
                 if not self._answer(item, str(action)):
                     continue
             else:
+                _drop_keys()
                 _print(f"   {key!r} is no answer here: {', '.join(keys)}", is_dim=True)
                 continue
             return True
@@ -262,6 +264,7 @@ class _Walk:
         """Answer an item; return False if the user did not say which memory is meant."""
         target = item.id
         if action == "forget" and len(item.memories) == 2:
+            _drop_keys()
             _print("   forget 1 or 2? any other key: neither", is_dim=True)
             which = _read_key()
             if which not in ("1", "2"):
@@ -296,10 +299,14 @@ def _print(*lines: str, is_dim: bool = False) -> None:
         click.secho(shown(line), dim=is_dim or None, color=wants_colour())
 
 
+def _drop_keys() -> None:
+    """Drop keys that were pressed before a question was printed, and the rest of a paste."""
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
 def _read_key() -> str:
-    """Return the next key, empty at the end; keys pressed before the question do not count."""
+    """Return the next key, empty at the end."""
     source = sys.stdin.fileno()
-    termios.tcflush(source, termios.TCIFLUSH)
     pressed = os.read(source, 64)
     if pressed.startswith(_ESCAPE):
         # An arrow or function key: its letters are no answers.

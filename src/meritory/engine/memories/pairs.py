@@ -100,8 +100,12 @@ def note_confirmed(services: Services, record: MemoryRecord) -> MemoryRecord:
 
 
 def decider(services: Services) -> str:
-    """Return who decides, as histories and links record it."""
+    """Return who decides, as the reason of a change says it."""
     return "a person" if services.is_person else "an agent"
+
+
+def _by(services: Services) -> str:
+    return "person" if services.is_person else "agent"
 
 
 def has_proposal(record: MemoryRecord) -> bool:
@@ -121,10 +125,10 @@ def reopen_links(
     services: Services, transaction: Transaction, user: str, entry: HistoryEntry
 ) -> None:
     """Open the links again that were decided together with a change."""
-    by, now = decider(services), services.world.now()
+    now = services.world.now()
     for link in transaction.links_of(user, [entry.memory_id]):
         if link.decision is not None and link.decided_at == entry.at:
-            transaction.decide_link(user, link.older_id, link.newer_id, None, by, now)
+            transaction.decide_link(user, link.older_id, link.newer_id, None, _by(services), now)
 
 
 # -- one decision -----------------------------------------------------------------------------
@@ -164,9 +168,9 @@ def _decide(
                 hint="move one first: `meritory edit ID --project NAME`, or --clear project",
             )
         changed = work(transaction, one, other, now)
-        by = decider(services)
         for link in links:
-            transaction.decide_link(user, link.older_id, link.newer_id, decision, by, now)
+            ends = link.older_id, link.newer_id
+            transaction.decide_link(user, *ends, decision, _by(services), now)
         return changed
 
     return services.store.write(user, change)
@@ -187,8 +191,8 @@ def _require_open(links: list[MemoryLink], one: MemoryRecord, other: MemoryRecor
         )
     if all(link.decision is not None for link in links):
         raise Conflict(
-            f"{one.id} and {other.id} were decided already: {links[0].decision}, by"
-            f" {links[0].decided_by}",
+            f"{one.id} and {other.id} were decided already ({links[0].decision}), by"
+            f" the {links[0].decided_by}",
             hint="`meritory history ID` shows the decision, `meritory undo ID` takes it back",
         )
 

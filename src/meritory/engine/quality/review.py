@@ -53,14 +53,14 @@ def review(services: Services, scope: Scope, limit: int, offset: int = 0) -> Rev
     seen = {record.id for record in proposals}
     disputed = [row for row in _undecided(services, user) if row.memory.id not in seen]
     alone = [*proposals, *(row.memory for row in disputed)]
-    used = _Uses(services, user, [*records.values(), *alone])
-    items = [_pair_item(link, records, used) for link in links if _has_both(link, records)]
+    made = _ItemBuilder(services, user, [*records.values(), *alone])
+    items = [_pair_item(link, records, made) for link in links if _has_both(link, records)]
     items += [
-        used.item("proposal", _proposed(record), [record], ("confirm", "reject", "forget"))
+        made.item("proposal", _proposed(record), [record], ("confirm", "reject", "forget"))
         for record in proposals
     ]
     items += [
-        used.item("contested", _evidence(row), [row.memory], ("confirm", "forget"))
+        made.item("contested", _evidence(row), [row.memory], ("confirm", "forget"))
         for row in disputed
     ]
     visible = [item for item in items if all(_can_see(scope, one) for one in item.memories)]
@@ -121,7 +121,7 @@ def _confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
 # -- items ------------------------------------------------------------------------------------
 
 
-class _Uses:
+class _ItemBuilder:
     """How often memories were shown and found, to rank the items about them."""
 
     def __init__(self, services: Services, user: str, records: Sequence[MemoryRecord]) -> None:
@@ -150,9 +150,11 @@ class _Uses:
         )
 
 
-def _pair_item(link: MemoryLink, records: dict[str, MemoryRecord], used: _Uses) -> ReviewItem:
+def _pair_item(
+    link: MemoryLink, records: dict[str, MemoryRecord], made: _ItemBuilder
+) -> ReviewItem:
     pair = [records[link.older_id], records[link.newer_id]]
-    return used.item(link.kind, link.reason, pair, _PAIR_ANSWERS[link.kind], link)
+    return made.item(link.kind, link.reason, pair, _PAIR_ANSWERS[link.kind], link)
 
 
 def _rank(item: ReviewItem) -> tuple[int, datetime, str]:
@@ -223,10 +225,10 @@ def prune(services: Services, user: str) -> int:
     left = [link for link in links if (link.older_id, link.newer_id) not in gone]
     edited = [link for link in left if _was_edited(services, user, link, records)]
     stale += edited
-    used = _Uses(services, user, list(records.values()))
+    made = _ItemBuilder(services, user, list(records.values()))
     kept = [link for link in left if link.kind == "alike" and link not in edited]
 
-    kept.sort(key=lambda link: _rank(_pair_item(link, records, used)), reverse=True)
+    kept.sort(key=lambda link: _rank(_pair_item(link, records, made)), reverse=True)
     stale += kept[ALIKE_LIMIT:]
 
     def drop(transaction: Transaction) -> None:
