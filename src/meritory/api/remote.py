@@ -34,7 +34,7 @@ from meritory.domain.memory import (
     Source,
     WriteResult,
 )
-from meritory.domain.quality import ReviewPage
+from meritory.domain.quality import KeptText, ReviewPage
 from meritory.domain.session import Turn
 from meritory.engine.feedback.capture import Captured
 from meritory.engine.feedback.summary import Summary
@@ -252,7 +252,9 @@ _RESULTS = (
 @cache
 def _signature(method: Callable[..., Any]) -> tuple[Signature, Any]:
     """Return the parameters of a method of `Memory` and the type of its result."""
-    names = {kind.__name__: kind for kind in _RESULTS}
+    names: dict[str, Any] = {kind.__name__: kind for kind in _RESULTS}
+    # A type of an argument, which every hint is read with.
+    names["KeptText"] = KeptText
     return signature(method), get_type_hints(method, localns=names)["return"]
 
 
