@@ -14,8 +14,12 @@ from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_
 CHAIN_LIMIT = 64
 _LINKS = RecordTable("memory_links", MemoryLink, owner=("user",))
 _LIVE = "deleted_at IS NULL AND superseded_by IS NULL"
-_BOTH_LIVE = f"""older_id IN (SELECT id FROM memories WHERE user = :user AND {_LIVE})
-    AND newer_id IN (SELECT id FROM memories WHERE user = :user AND {_LIVE})"""  # noqa: S608
+# By id, one after the other: for IN, SQLite reads all memories of the user for every link.
+_BOTH_LIVE = " AND ".join(
+    f"""EXISTS (SELECT 1 FROM memories m WHERE m.user = memory_links.user
+        AND m.id = memory_links.{end} AND {_LIVE})"""  # noqa: S608 - our names
+    for end in ("older_id", "newer_id")
+)
 # Every live memory that a chain leads to from each of the given ones, latest first.
 _LATER = f"""WITH RECURSIVE later (start, id, depth) AS (
         SELECT id, id, 0 FROM memories
