@@ -74,3 +74,22 @@ class Links:
         assert store.newest_of("default", [memory_id(1)])[memory_id(1)] in (pair[1], other[1])
         with pytest.raises(NotFound):
             store.write("eve", lambda t: t.decide_link("eve", *pair, "same", "eve", NOW))
+
+    def test_links_of_no_use_are_dropped_but_not_decisions(self, store: Store) -> None:
+        insert(store, record(1), record(2), record(3))
+        chained(store, link(1, 2, "alike"), link(2, 3, "alike", hours=1), link(1, 3))
+        store.write("default", lambda t: t.purge("default", memory_id(3)))
+        chained(store, link(2, 3, "alike", hours=1))
+        # Also the one whose memory is gone, which the open links leave out.
+        alike = [link(2, 3, "alike", hours=1), link(1, 2, "alike")]
+        assert store.undecided_links("default", "alike", 9) == alike
+        assert store.undecided_links("default", "alike", 1) == alike[:1]
+        assert store.undecided_links("eve", "alike", 9) == []
+        pair = (memory_id(1), memory_id(2))
+        store.write("eve", lambda t: t.drop_links("eve", alike))
+        assert len(store.undecided_links("default", "alike", 9)) == 2
+        store.write("default", lambda t: t.decide_link("default", *pair, "separate", "a", NOW))
+        store.write("default", lambda t: t.drop_links("default", alike))
+        assert store.undecided_links("default", "alike", 9) == []
+        (kept,) = store.links_of("default", pair)
+        assert kept.decision == "separate"

@@ -26,6 +26,9 @@ GET /api/memories/texts                            oawr-d-
 GET /api/memories/{id}/sessions                    oawr-d-
 POST /api/memories/{id}/confirm                    oa--nd-
 POST /api/memories/{id}/reject                     oa--nd-
+POST /api/memories/{id}/merge                      oaw-nd-
+GET /api/review                                    oawrnd-
+POST /api/review/{item}                            oaw-nd-
 GET /api/proposals                                 oawrnd-
 GET /api/sessions/{key:path}/memories/{id}/why     oawr-d-
 GET /api/entities/graph                            oawrnd-
@@ -125,6 +128,9 @@ POST /api/library/reject                           oa--n--
 POST /api/library/proposals                        oawrnd-
 POST /api/library/undo                             oaw-nd-
 POST /api/library/split                            oaw-nd-
+POST /api/library/merge                            oaw-nd-
+POST /api/library/review                           oawrnd-
+POST /api/library/decide                           oaw-nd-
 POST /api/library/recall                           oawrnd-
 POST /api/library/get                              oawrnd-
 POST /api/library/page                             oawrnd-

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Scope,
         WriteResult,
     )
+    from meritory.domain.quality import KeptText, ReviewPage
     from meritory.domain.world import Clock, World
     from meritory.engine.feedback.capture import Captured
     from meritory.engine.feedback.summary import Summary
@@ -223,6 +224,52 @@ class Memory:
         from meritory.engine.memories import write
 
         return write.proposals(self.services, self.scope, _limit(limit), everywhere=everywhere)
+
+    @verb
+    def merge(self, a: str, b: str, keep: KeptText | None = None) -> MemoryRecord:
+        """Merge two memories into one; the text that says more stays, or the one that `keep` names.
+
+        An undo or a split of either memory takes it back.
+        """
+        from meritory.engine.memories import pairs
+        from meritory.engine.memories.validate import checked_choice
+
+        if keep is not None:
+            checked_choice("keep", keep, ("a", "b"))
+        return pairs.merge(self.services, self.get(a), self.get(b), keep)[0]
+
+    @verb
+    def review(self, limit: int = 50, offset: int = 0) -> ReviewPage:
+        """Return questions about memories for a person: pairs, proposals, contested memories.
+
+        The most used memories come first. A memory opened with `everywhere`, without a project and
+        an agent, covers all of them.
+        """
+        from meritory.domain.memory import EveryScope
+        from meritory.engine.quality import review
+
+        scope = self.scope
+        if self.backend.everywhere and scope.agent is None and scope.project is None:
+            scope = EveryScope(scope.user)
+        if not isinstance(offset, int) or offset < 0:
+            raise InputError(f"offset must be a whole number from 0, not {offset!r}")
+        return review.review(self.services, scope, _limit(limit), offset)
+
+    @verb
+    def decide(self, item: str, action: str, keep: KeptText | None = None) -> list[MemoryRecord]:
+        """Answer a question of the review list and return the memories that changed.
+
+        `item` is its id: that of one memory, or those of a pair with a colon in between. An undo of
+        the first memory in the result takes the decision back.
+        """
+        from meritory.engine.memories.validate import checked_choice
+        from meritory.engine.quality import review
+
+        if keep is not None:
+            checked_choice("keep", keep, ("a", "b"))
+        ids = require_text("an item", item).split(review.PAIR_MARK)
+        records = [self.get(memory_id) for memory_id in ids[:3]]
+        return review.decide(self.services, records, action, keep)
 
     @verb
     def forget(

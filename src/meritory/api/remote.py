@@ -34,6 +34,7 @@ from meritory.domain.memory import (
     Source,
     WriteResult,
 )
+from meritory.domain.quality import KeptText, ReviewPage
 from meritory.domain.session import Turn
 from meritory.engine.feedback.capture import Captured
 from meritory.engine.feedback.summary import Summary
@@ -55,7 +56,7 @@ TRANSCRIPT_SENT_CHARS = 400_000
 TEXT_SENT_CHARS = 400_000
 # Doing these twice is not the same as doing them once.
 _NOT_REPEATABLE = frozenset(
-    {"remember-many", "update", "undo", "split", "purge", "backup"}
+    {"remember-many", "update", "merge", "decide", "undo", "split", "purge", "backup"}
     | {"session/prompt", "session/rate", "capture-feedback", "complete-feedback"}
 )
 _LONG = frozenset({"drain", "reembed", "backup"})
@@ -244,14 +245,16 @@ class RemoteBackend:
 # `Memory` names these types of results, but imports them for type checkers only.
 _RESULTS = (
     *(Captured, Contested, Entity, EntityView, FeedbackEvent, HistoryEntry, MemoryRecord),
-    *(Pair, Recalled, Risk, Summary),
+    *(Pair, Recalled, ReviewPage, Risk, Summary),
 )
 
 
 @cache
 def _signature(method: Callable[..., Any]) -> tuple[Signature, Any]:
     """Return the parameters of a method of `Memory` and the type of its result."""
-    names = {kind.__name__: kind for kind in _RESULTS}
+    names: dict[str, Any] = {kind.__name__: kind for kind in _RESULTS}
+    # A type of an argument, which every hint is read with.
+    names["KeptText"] = KeptText
     return signature(method), get_type_hints(method, localns=names)["return"]
 
 

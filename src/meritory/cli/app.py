@@ -33,11 +33,13 @@ _TABLE = {
         ("edit", "memories:edit", "Change fields of a memory."),
         ("confirm", "memories:confirm", "Confirm a memory that was only proposed."),
         ("proposals", "proposals:proposals", "Review proposed pins and constraints."),
+        ("review", "review:review", "Answer questions about memories that only you can answer."),
         ("forget", "memories:forget", "Hide memories, or erase them permanently."),
     ),
     "Changes": (
         ("history", "memories:history", "Show every change of a memory."),
         ("undo", "memories:undo", "Undo the last change of a memory."),
+        ("merge", "review:merge", "Merge two memories into one."),
         ("merges", "memories:merges", "List the latest merges."),
         ("split", "memories:split", "Undo a merge."),
     ),

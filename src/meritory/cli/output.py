@@ -326,6 +326,20 @@ def rich_table(block: Table | Fields) -> RichTable:
     return made
 
 
+@contextlib.contextmanager
+def single_keys() -> Iterator[None]:
+    """Read keys at once and without echo."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
 Report = Callable[[int, int], None]
 
 

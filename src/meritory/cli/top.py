@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from meritory.cli.output import (
     is_terminal,
     number,
     rich_table,
+    single_keys,
     terminal,
 )
 from meritory.domain.errors import MeritoryError
@@ -138,7 +139,7 @@ def top(once: bool) -> Answer | None:
 
     with (
         contextlib.suppress(KeyboardInterrupt),
-        _single_keys(),
+        single_keys(),
         Live(console=terminal(), screen=True, auto_refresh=False) as live,
     ):
         while True:
@@ -195,17 +196,3 @@ def _screen(daemon: Daemon, user: str | None) -> RenderableType:
         Text(""),
         *(Text(shown(part)) if isinstance(part, str) else rich_table(part) for part in parts),
     )
-
-
-@contextlib.contextmanager
-def _single_keys() -> Iterator[None]:
-    """Read keys at once and without echo."""
-    import termios
-    import tty
-
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setcbreak(sys.stdin)
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -17,6 +17,7 @@ Action = Literal[
     "refresh",
     "merge",
     "supersede",
+    "separate",
     "update",
     "confirm",
     "demote",
@@ -166,6 +167,10 @@ class WriteResult:
     error: Exception | None = None
 
 
+# How the reason of a merge begins that a caller asked for, and not the gate.
+MERGED_BY = "merged by "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """One change of a memory: actor, reason, and the memory before and after."""
@@ -182,6 +187,11 @@ class HistoryEntry:
     other: MemoryRecord | None = None
     other_id: str | None = None
     undone: bool = False
+
+    @property
+    def is_asked_merge(self) -> bool:
+        """Return whether a caller merged two stored memories, and not the gate."""
+        return self.action == "merge" and self.why.startswith(MERGED_BY)
 
 
 # `newer`: another value of one claim. `alike`: perhaps one claim in two wordings.

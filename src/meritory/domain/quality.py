@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from meritory.domain.feedback import Witness
-from meritory.domain.memory import Kind, Origin, Outcome, Provenance
+from meritory.domain.memory import Kind, MemoryRecord, Origin, Outcome, Provenance
 from meritory.domain.session import NO_EFFECT_LABEL
 
 MergeVerdict = Literal["right", "wrong"]
@@ -59,6 +59,40 @@ class ShownLately:
     session_count: int
     turn_count: int
     memories: Sequence[ShownFigure]
+
+
+# `alike` and `newer` are links between two memories; the others are about one.
+ReviewKind = Literal["alike", "newer", "proposal", "contested"]
+ReviewAction = Literal["merge", "newer", "keep", "confirm", "reject", "forget"]
+# Of a pair: the text of the first or of the second memory.
+KeptText = Literal["a", "b"]
+REVIEW_ACTIONS: tuple[str, ...] = get_args(ReviewAction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewItem:
+    """One question for a person: its memories, the older one first, and the possible answers.
+
+    The id of a pair is that of both memories, `OLDER:NEWER`.
+    """
+
+    id: str
+    kind: ReviewKind
+    why: str
+    at: datetime
+    # How often sessions were shown its memories, and searches found them.
+    shown_count: int
+    found_count: int
+    actions: tuple[ReviewAction, ...]
+    memories: tuple[MemoryRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPage:
+    """A page of the review list, and the number of all its items."""
+
+    results: tuple[ReviewItem, ...]
+    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

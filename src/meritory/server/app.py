@@ -55,6 +55,7 @@ from meritory.server.routes import (
     observe,
     predictor,
     quality,
+    review,
     rules,
     sessions,
 )
@@ -72,6 +73,7 @@ TABLE: tuple[Route, ...] = (
     *jobs.ROUTES,
     *access.ROUTES,
     *quality.ROUTES,
+    *review.ROUTES,
     *library.ROUTES,
     *mcp.ROUTES,
     *dashboard.ROUTES,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
-from meritory.api.memory import Memory
+from meritory.api.memory import Memory, require_text
 from meritory.api.session import Session
 from meritory.domain.access import ROLES, AccessToken, Role
 from meritory.domain.errors import (
@@ -34,9 +34,11 @@ from meritory.domain.memory import (
     Scope,
     WriteResult,
 )
+from meritory.domain.quality import KeptText, ReviewPage
 from meritory.engine.access import TokenClaim, read_claim
 from meritory.engine.feedback.capture import Captured
 from meritory.engine.memories import write
+from meritory.engine.quality.review import PAIR_MARK
 from meritory.engine.services import Services
 from meritory.server.dashboard import OFFERED, Logins
 from meritory.server.problems import BadRequest, Forbidden, TooMany, Unauthorized
@@ -401,6 +403,22 @@ class ScopedMemory:
         """Reject a proposal of the scope."""
         self._require_own_memory(memory_id)
         return self._memory.reject(memory_id)
+
+    def merge(self, a: str, b: str, keep: KeptText | None = None) -> MemoryRecord:
+        """Merge two memories of the scope."""
+        for memory_id in (a, b):
+            self._require_own_memory(memory_id)
+        return self._memory.merge(a, b, keep)
+
+    def review(self, limit: int = 50, offset: int = 0) -> ReviewPage:
+        """Return the questions about memories that the scope may see."""
+        return self._memory.review(limit, offset)
+
+    def decide(self, item: str, action: str, keep: KeptText | None = None) -> list[MemoryRecord]:
+        """Answer a question about memories of the scope."""
+        for memory_id in require_text("an item", item).split(PAIR_MARK)[:3]:
+            self._require_own_memory(memory_id)
+        return self._memory.decide(item, action, keep)
 
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory, but not to another agent or project."""

@@ -77,3 +77,12 @@ def test_traits_are_looked_up_row_by_row(store: SqliteStore) -> None:
     assert list(store.traits(Scope(), np.array([7]), NOW)) == [7]
     steps = plan(store, statements, "julianday(m.created_at)")
     assert "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)" in steps, steps
+
+
+def test_open_links_look_up_their_memories_one_by_one(store: SqliteStore) -> None:
+    insert(store, *(record(n) for n in range(1, 9)))
+    statements = traced(store)
+    assert store.open_links("default", 9) == []
+    looked_up = plan(store, statements, "FROM memory_links")
+    assert looked_up.count("(user=? AND id=?)") == 2, looked_up
+    assert "SCAN" not in looked_up

@@ -79,7 +79,12 @@ def unaudited(services: Services, user: str, limit: int) -> list[Merge]:
     before: int | None = None
     for _ in range(_AUDIT_LIMIT // _PAGE):
         page = merges(services, user, _PAGE, before=before)
-        open_merges += [m for m in page if m.verdict is None and not m.entry.undone]
+        # An audit is of the gate.
+        open_merges += [
+            m
+            for m in page
+            if m.verdict is None and not m.entry.undone and not m.entry.is_asked_merge
+        ]
         if len(page) < _PAGE or len(open_merges) >= limit:
             break
         before = page[-1].entry.entry

@@ -1,9 +1,9 @@
 """Maintenance: the schedule of its jobs, their status, and the daily job of retention.
 
 Retention erases old records, such as transcripts and events, and never memories. It packs the
-candidates of sessions that are over, and thins those of old ones. The store keeps records that are
-still needed: transcripts with an unfinished job, the timeline of open sessions, actions that rules
-are based on.
+candidates of sessions that are over, thins those of old ones, and keeps the review list small. The
+store keeps records that are still needed: transcripts with an unfinished job, the timeline of open
+sessions, actions that rules are based on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect
 from meritory.engine.observe.observer import publish
 from meritory.engine.quality.janitor import JANITOR_JOB, week_of
+from meritory.engine.quality.review import prune
 from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
 
@@ -171,6 +172,7 @@ def pack(services: Services, user: str) -> None:
 def erase_expired(services: Services, job: Job) -> Effect:
     """Return the effect of the daily job: the event that lists the erased records."""
     pack(services, job.user)
+    prune(services, job.user)
     erased = erase(services, job.user)
     at = services.world.now()
     details: dict[str, object] = {str(kind): count for kind, count in erased.items()}

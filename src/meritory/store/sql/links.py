@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import LinkDecision, MemoryLink
+from meritory.domain.memory import LinkDecision, LinkKind, MemoryLink
 from meritory.domain.world import moment_text
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json
 
@@ -14,8 +14,12 @@ from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_
 CHAIN_LIMIT = 64
 _LINKS = RecordTable("memory_links", MemoryLink, owner=("user",))
 _LIVE = "deleted_at IS NULL AND superseded_by IS NULL"
-_BOTH_LIVE = f"""older_id IN (SELECT id FROM memories WHERE user = :user AND {_LIVE})
-    AND newer_id IN (SELECT id FROM memories WHERE user = :user AND {_LIVE})"""  # noqa: S608
+# By id, one after the other: for IN, SQLite reads all memories of the user for every link.
+_BOTH_LIVE = " AND ".join(
+    f"""EXISTS (SELECT 1 FROM memories m WHERE m.user = memory_links.user
+        AND m.id = memory_links.{end} AND {_LIVE})"""  # noqa: S608 - our names
+    for end in ("older_id", "newer_id")
+)
 # Every live memory that a chain leads to from each of the given ones, latest first.
 _LATER = f"""WITH RECURSIVE later (start, id, depth) AS (
         SELECT id, id, 0 FROM memories
@@ -52,6 +56,19 @@ class SqlLinkReads(SqlReader):
             f"user = :user AND decision IS NULL AND {_BOTH_LIVE}"
             " ORDER BY at DESC, older_id, newer_id LIMIT :limit",
             {"user": user, "limit": limit},
+        )
+
+    def undecided_links(self, user: str, kind: LinkKind, limit: int) -> list[MemoryLink]:
+        """Return links of a kind about which nothing is decided, latest first.
+
+        Their memories may be forgotten or superseded.
+        """
+        return self._records(
+            _LINKS,
+            user,
+            "user = :user AND decision IS NULL AND kind = :kind"
+            " ORDER BY at DESC, older_id, newer_id LIMIT :limit",
+            {"user": user, "kind": kind, "limit": limit},
         )
 
     def newest_of(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
@@ -92,3 +109,11 @@ class SqlLinkWrites(SqlLinkReads):
         )
         if not found.rowcount:
             raise NotFound(f"no link between {older_id[:40]!r} and {newer_id[:40]!r}")
+
+    def drop_links(self, user: str, links: Sequence[MemoryLink]) -> None:
+        """Delete these links, but not those about which something is decided."""
+        self.connection.executemany(
+            """DELETE FROM memory_links
+                WHERE user = ? AND older_id = ? AND newer_id = ? AND decision IS NULL""",
+            [(user, link.older_id, link.newer_id) for link in links],
+        )

@@ -223,6 +223,17 @@ class SqlMemoryWrites(SqlMemoryQueries):
             )
         self.put_dependencies(memory.record.user, memory.depends_on)
 
+    def copy_stated(self, user: str, from_id: str, to_id: str) -> None:
+        """Let a memory be about the entities that were stated for another one, too."""
+        self.connection.execute(
+            """INSERT INTO attributes (aspect, row, is_stated)
+                SELECT a.aspect, t.row, 1 FROM attributes a
+                    JOIN memories f ON f.row = a.row JOIN memories t ON t.user = f.user
+                    WHERE f.user = ? AND f.id = ? AND t.id = ? AND a.is_stated = 1
+                ON CONFLICT (aspect, row) DO UPDATE SET is_stated = 1""",
+            (user, from_id, to_id),
+        )
+
     def put_dependencies(self, user: str, pairs: Sequence[tuple[Attribute, Attribute]]) -> None:
         """Record that the first entity of each pair depends on the second."""
         for subject, needed in pairs:

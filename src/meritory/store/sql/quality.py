@@ -45,6 +45,7 @@ _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
     FROM memory_history
     WHERE entry > (SELECT max(entry) FROM memory_history) - :entries
         AND user = :user AND at >= :since AND action IN ('create', 'merge')
+        AND why NOT LIKE 'merged by %'
     GROUP BY day, outcome ORDER BY day, outcome"""
 _LATEST = """SELECT session FROM sessions WHERE user = :user
     ORDER BY started_at DESC, session DESC LIMIT :limit"""
