@@ -45,6 +45,16 @@ def split(services: Services, record: MemoryRecord, entry_number: int | None) ->
     raise Conflict(f"{record.id} has no merge to split")
 
 
+def reopen_links(
+    services: Services, transaction: Transaction, user: str, entry: HistoryEntry
+) -> None:
+    """Open the links again that were decided together with a change."""
+    by, now = "a person" if services.is_person else "an agent", services.world.now()
+    for link in transaction.links_of(user, [entry.memory_id]):
+        if link.decision is not None and link.decided_at == entry.at:
+            transaction.decide_link(user, link.older_id, link.newer_id, None, by, now)
+
+
 def _require_may_revert(services: Services, *versions: MemoryRecord) -> None:
     """Refuse to set or lift a pin, a constraint or a proposal, but for a person."""
     for version in versions:
@@ -117,6 +127,7 @@ def _revert_entry(
             changed.append(restore_merged(transaction, entry.other))
             # A person who splits a merge has judged it wrong.
             transaction.put_merge_audit(user, entry.entry, "wrong", now)
+        reopen_links(services, transaction, user, entry)
         transaction.mark_undone(user, [entry.entry])
         transaction.count(user, "split" if entry.action == "merge" else "undone")
         return changed
