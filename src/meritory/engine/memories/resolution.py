@@ -198,7 +198,8 @@ class _Resolver:
     def _merge(self, pair: _Pair) -> Settled:
         """Retire the weaker or the less specific of two texts that say the same."""
         old, new = pair.old, pair.new
-        kept = next((one for one in (old, new) if self._may_merge(one, old, new)), None)
+        oldest_first = sorted((old, new), key=_age)
+        kept = next((one for one in oldest_first if self._may_merge(one, old, new)), None)
         if kept is None or old.scope != new.scope:
             return self._leave_open(pair, "a person has to decide, or a value would be lost")
         dropped = new if kept is old else old
@@ -272,7 +273,7 @@ class _Resolver:
         """Return the link of a pair; create one if it has none."""
         for link in self._links(pair):
             return link
-        older, newer = sorted((pair.old, pair.new), key=lambda one: (one.created_at, one.id))
+        older, newer = sorted((pair.old, pair.new), key=_age)
         link = MemoryLink(
             older_id=older.id,
             newer_id=newer.id,
@@ -294,6 +295,10 @@ class _Resolver:
         return MemoryChange(
             operation, self._now, services.actor, action, why, before, other_id=other.id
         )
+
+
+def _age(record: MemoryRecord) -> tuple[datetime, str]:
+    return record.created_at, record.id
 
 
 def _has_values_of(kept: str, dropped: str) -> bool:

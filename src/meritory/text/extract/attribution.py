@@ -378,13 +378,13 @@ def is_typed(typed: str, quote: str, content: str) -> bool:
     lines = list(filter(None, typed.split("\n")))
     for first in range(len(lines) if words else 0):
         for last in range(first + 1, min(first + QUOTE_LIMIT_SENTENCES, len(lines)) + 1):
-            said = " ".join(lines[first:last])
+            said = _without_no(" ".join(lines[first:last]))
             if not quoted.search(said):
                 continue
             is_asked = any(Spoken(line, line).is_question for line in lines[first:last])
-            found = attribute_quote([Turn("user", said)], words, content)
+            found = attribute_quote([Turn("user", said)], said, content)
             is_own = found is not None and found.provenance == "user_stated"
-            if is_own and not is_asked and _restates(_without_no(said), content):
+            if is_own and not is_asked and _restates(said, content):
                 return True
             break
     return False
@@ -408,7 +408,7 @@ def _restates(said: str, content: str) -> bool:
         for text in (said, content)
     )
     limits = word_set("en/quotes", "limits") & set(told)
-    if not limits <= set(claimed) or _is_negated(said) != _is_negated(content):
+    if not limits <= set(claimed):
         return False
     told, claimed = [*map(stem, told)], [*map(stem, claimed)]
     count = len(claimed)
