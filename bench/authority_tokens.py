@@ -119,6 +119,16 @@ HTTP: Mapping[str, HttpAct] = {
     "POST supersedes": lambda way, at: way.send(
         "POST", "/api/memories", {"content": "This is over", "supersedes": at.rule}
     ),
+    "POST resolves": lambda way, at: way.send(
+        "POST",
+        "/api/memories",
+        {"content": "This is over", "resolves": [{"id": at.rule, "as": "update"}]},
+    ),
+    "POST quote": lambda way, at: way.send(
+        "POST",
+        "/api/memories",
+        {"content": at.order, **_BOTH, "quote": at.order, "source": {"session_key": at.key}},
+    ),
     "POST the same with an end": lambda way, at: way.send(
         "POST", "/api/memories", {"content": at.rule_text, "valid_until": PAST}
     ),
@@ -183,6 +193,15 @@ TOOLS: Mapping[str, HttpAct] = {
     ),
     "store successor": lambda way, at: way.tool(
         "memory_store", content="This is over", supersedes=at.rule
+    ),
+    "store resolved": lambda way, at: way.tool(
+        "memory_store", content="This is over", resolves=[{"id": at.rule, "as": "update"}]
+    ),
+    "store the same resolved": lambda way, at: way.tool(
+        "memory_store", content=at.rule_text, resolves=[{"id": at.forgotten, "as": "same"}]
+    ),
+    "store quote": lambda way, at: way.tool(
+        "memory_store", content=at.order, kind="constraint", quote=at.order
     ),
     "store the same": lambda way, at: way.tool("memory_store", content=at.rule_text, kind="fact"),
     "forget": lambda way, at: way.tool("memory_forget", id=at.rule),
