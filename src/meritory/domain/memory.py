@@ -27,12 +27,12 @@ Action = Literal[
 ]
 
 # How a new text relates to a stored memory, as the writer says.
-Relation = Literal["same", "update", "different"]
+ResolvesAs = Literal["same", "update", "different"]
 # What became of that: `open` leaves the pair for review, `unchanged` finds nothing to do.
-Settlement = Literal["merged", "superseded", "separate", "open", "unchanged"]
+ResolutionOutcome = Literal["merged", "superseded", "separate", "open", "unchanged"]
 
 KINDS: tuple[str, ...] = get_args(Kind)
-RELATIONS: tuple[str, ...] = get_args(Relation)
+RESOLVES_AS: tuple[str, ...] = get_args(ResolvesAs)
 PROVENANCES: tuple[str, ...] = get_args(Provenance)
 ORIGINS: tuple[str, ...] = get_args(Origin)
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
@@ -136,15 +136,15 @@ class Resolution:
     """What a writer says about a stored memory: how the new text relates to it."""
 
     memory_id: str
-    relation: Relation
+    relation: ResolvesAs
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResolutionResult:
     """What became of a resolution."""
 
     id: str
-    result: Settlement
+    result: ResolutionOutcome
     reason: str = ""
 
 
@@ -193,7 +193,7 @@ class WriteResult:
     error: Exception | None = None
     # Whether the quote was found in what the user typed; None without one.
     is_quoted: bool | None = None
-    resolved: tuple[Settled, ...] = ()
+    resolved: tuple[ResolutionResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

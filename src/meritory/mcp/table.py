@@ -173,8 +173,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
         title="Remember",
         description="Keep one claim for later sessions: a preference, decision, correction or fix."
         " Say it so that it can be understood without this conversation. No secrets, no guesses."
-        " Quote the user where they said it. Storing the same again changes nothing. Where the"
-        " answer names similar memories, call again with `resolves` if you can tell.",
+        " Storing the same again changes nothing. If the answer names similar memories, call again"
+        " with `resolves`.",
         takes={
             "content": _text("The claim, in one or two sentences", CONTENT_LIMIT_CHARS),
             "kind": {**_of("string", "What it is; `fact` when left out"), "enum": list(KINDS)},
@@ -191,20 +191,15 @@ TOOLS: Final[tuple[Tool, ...]] = (
             "everywhere": _of("boolean", "Whether it holds in every project, not only in this one"),
             "supersedes": _text("Id of the memory that is no longer true"),
             "quote": _text(
-                "The user's own words for it, as typed in this session; then say it in their words",
-                QUOTE_LIMIT_CHARS,
+                "What the user typed in this session; `content` must keep to it", QUOTE_LIMIT_CHARS
             ),
-            "injection": _text("For a quote, if notes came: the code that stood beside them", 32),
+            "injection": _text("With a quote: the code of the notes, if any came", 32),
             "resolves": {
-                **_of(
-                    "array",
-                    "What the text means for memories that you know, by whole id: `same` claim,"
-                    " `update` of one that is no longer true, or `different` claim",
-                ),
+                **_of("array", "Is it the same claim as a memory, its update, or another claim?"),
                 "maxItems": RESOLVES_LIMIT_COUNT,
                 "items": _object(
                     {
-                        "id": _text("The memory's whole id"),
+                        "id": {**_STRING, "minLength": 1, "maxLength": NAME_LIMIT_CHARS},
                         "as": {**_STRING, "enum": ["same", "update", "different"]},
                     }
                 ),
@@ -215,7 +210,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 **_strings("id", "outcome", "reason"),
                 "other_id": _MAYBE,
                 "memory": _MEMORY,
-                "quoted": _of("boolean", "Whether the user typed the quote and it says this"),
+                "quoted": _of("boolean"),
                 "resolved": _list(_object(_strings("id", "result", "reason"))),
                 "similar": _list(_object({**_strings("id", "content", "link"), "cosine": _NUMBER})),
                 **_MARKS,

@@ -148,11 +148,14 @@ def test_several_memories_are_settled_at_once(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("relation", ["same", "update", "different"])
-@pytest.mark.parametrize("kind", ["pin", "constraint", "stated"])
+@pytest.mark.parametrize("kind", ["pin", "constraint", "proposal", "stated"])
 def test_an_agent_changes_no_stronger_memory(memory: Memory, kind: str, relation: str) -> None:
-    fields: dict[str, Any] = {"pin": {"pinned": True}, "constraint": {"kind": "constraint"}}.get(
-        kind, {}
-    )
+    fields: dict[str, Any] = {
+        "pin": {"pinned": True},
+        "constraint": {"kind": "constraint"},
+        "proposal": {"kind": "constraint", "origin": "agent"},
+        "stated": {},
+    }[kind]
     mine = memory.remember("Never push to main", **fields)
     result = store(memory, "Pushing straight to main is fine", (mine, relation))
     assert memory.get(mine.id) == mine

@@ -23,13 +23,14 @@ from meritory.domain.memory import (
     MemoryLink,
     MemoryRecord,
     Outcome,
-    Relation,
     Resolution,
-    Settled,
+    ResolutionResult,
+    ResolvesAs,
     Source,
     WriteResult,
 )
 from meritory.engine.memories.gate import gate_in_use, may_renew, may_supersede
+from meritory.engine.memories.validate import PROPOSALS
 from meritory.engine.memories.write import (
     BATCH_LIMIT,
     Prepared,
@@ -52,7 +53,7 @@ SIMILAR_FLOOR = 0.6
 SIMILAR_LIMIT = 3
 # More are read: some are settled already.
 _SIMILAR_READ = 8
-_SAID: dict[Relation, str] = {
+_SAID: dict[ResolvesAs, str] = {
     "same": "says the same as",
     "update": "replaces",
     "different": "is another claim than",
@@ -131,7 +132,7 @@ def _write_resolved(services: Services, user: str, prepared: PreparedBatch) -> l
         for at, (item, result) in enumerate(zip(prepared.items, results, strict=True)):
             if isinstance(item, Prepared) and item.draft.resolves and result.memory is not None:
                 resolver = _Resolver(services, transaction, item, result, cosines_of(item))
-                results[at] = resolver.settled(result.memory, prepared.now)
+                results[at] = resolver.apply(result.memory, prepared.now)
         return results
 
     return services.store.write(user, work)
@@ -143,7 +144,7 @@ class _Pair:
 
     old: MemoryRecord
     new: MemoryRecord
-    relation: Relation
+    relation: ResolvesAs
 
     @property
     def why(self) -> str:
@@ -172,46 +173,46 @@ class _Resolver:
         self._cosines = cosines
         self._result = result
 
-    def settled(self, memory: MemoryRecord, now: datetime) -> WriteResult:
+    def apply(self, memory: MemoryRecord, now: datetime) -> WriteResult:
         """Apply the resolutions in order and return what became of the draft."""
         self._memory, self._now = memory, now
-        settled = tuple(map(self._settle, self._resolutions))
-        return replace(self._result, memory=self._memory, resolved=settled)
+        resolved = tuple(map(self._resolve, self._resolutions))
+        return replace(self._result, memory=self._memory, resolved=resolved)
 
-    def _settle(self, resolution: Resolution) -> Settled:
+    def _resolve(self, resolution: Resolution) -> ResolutionResult:
         memory, name = self._memory, resolution.memory_id
         try:
             old = self._transaction.get(memory.user, name)
         except NotFound:
-            return Settled(name, "unchanged", "there is no such memory")
+            return ResolutionResult(name, "unchanged", "there is no such memory")
         if old.id == memory.id:
-            return Settled(name, "unchanged", "the text was stored in this memory")
+            return ResolutionResult(name, "unchanged", "the text was stored in this memory")
         if not old.is_live:
-            return Settled(name, "unchanged", "it is forgotten or superseded already")
+            return ResolutionResult(name, "unchanged", "it is forgotten or superseded already")
         pair = _Pair(old, memory, resolution.relation)
         if any(link.decision for link in self._links(pair)) and not self._by_person:
-            return Settled(name, "unchanged", "it was decided about this pair before")
+            return ResolutionResult(name, "unchanged", "it was decided about this pair before")
         if resolution.relation == "same":
             return self._merge(pair)
         return self._replace(pair) if resolution.relation == "update" else self._separate(pair)
 
-    def _merge(self, pair: _Pair) -> Settled:
+    def _merge(self, pair: _Pair) -> ResolutionResult:
         """Retire the weaker or the less specific of two texts that say the same."""
         old, new = pair.old, pair.new
         oldest_first = sorted((old, new), key=_age)
         kept = next((one for one in oldest_first if self._may_merge(one, old, new)), None)
         if kept is None or old.scope != new.scope:
-            return self._leave_open(pair, "a person has to decide, or a value would be lost")
+            return self._leave_open(pair, "it is stronger, or a value would be lost")
         dropped = new if kept is old else old
         self._retire(dropped, kept, pair, "same")
         self._memory = kept
         self._note("merged", dropped, pair)
-        return Settled(old.id, "merged", f"`meritory undo {dropped.id}` takes it back")
+        return ResolutionResult(old.id, "merged", f"`meritory undo {dropped.id}` takes it back")
 
     def _may_merge(self, kept: MemoryRecord, old: MemoryRecord, new: MemoryRecord) -> bool:
         dropped = new if kept is old else old
         by_person = self._by_person
-        is_free = by_person or not (old.is_binding or new.is_binding)
+        is_free = by_person or not (_is_reserved(old) or _is_reserved(new))
         # Neither the writer nor the surviving text may be the weaker one.
         return (
             is_free
@@ -222,30 +223,32 @@ class _Resolver:
             and _has_values_of(kept.content, dropped.content)
         )
 
-    def _replace(self, pair: _Pair) -> Settled:
+    def _replace(self, pair: _Pair) -> ResolutionResult:
         """Supersede the old memory by the new one."""
         old, new = pair.old, pair.new
-        is_free = not old.is_binding and old.scope == new.scope
+        is_free = not _is_reserved(old) and old.scope == new.scope
         is_free = is_free and may_supersede(old, self._writer) and may_supersede(old, new)
         if not (self._by_person or is_free):
-            return self._leave_open(pair, "a person pinned or stated it, or it is newer")
+            return self._leave_open(pair, "it is stronger or newer, or of another project")
         self._retire(old, new, pair, "newer")
         self._note("superseded", old, pair)
-        return Settled(old.id, "superseded", f"`meritory undo {old.id}` takes it back")
+        return ResolutionResult(old.id, "superseded", f"`meritory undo {old.id}` takes it back")
 
-    def _separate(self, pair: _Pair) -> Settled:
+    def _separate(self, pair: _Pair) -> ResolutionResult:
         """Record that two memories are two claims, so that nobody is asked again."""
-        if not self._by_person and (pair.old.is_binding or pair.new.is_binding):
-            return self._leave_open(pair, "it is pinned or a constraint")
+        if not self._by_person and (_is_reserved(pair.old) or _is_reserved(pair.new)):
+            return self._leave_open(pair, "it is pinned, a constraint or a proposal")
         self._decide(self._linked(pair), "separate")
         change = self._change("separate", pair.new, pair.old, pair.why)
         self._transaction.update(indexed(pair.new, {}), change)
-        return Settled(pair.old.id, "separate", f"`meritory undo {pair.new.id}` takes it back")
+        return ResolutionResult(
+            pair.old.id, "separate", f"`meritory undo {pair.new.id}` takes it back"
+        )
 
-    def _leave_open(self, pair: _Pair, reason: str) -> Settled:
+    def _leave_open(self, pair: _Pair, reason: str) -> ResolutionResult:
         # Not as `newer`: a chain would hide the stronger memory behind the agent's.
         self._linked(pair)
-        return Settled(pair.old.id, "open", f"{reason}; `meritory review` lists it")
+        return ResolutionResult(pair.old.id, "open", f"{reason}; `meritory review` lists it")
 
     def _retire(
         self, dropped: MemoryRecord, kept: MemoryRecord, pair: _Pair, decision: LinkDecision
@@ -295,6 +298,11 @@ class _Resolver:
         return MemoryChange(
             operation, self._now, services.actor, action, why, before, other_id=other.id
         )
+
+
+def _is_reserved(record: MemoryRecord) -> bool:
+    """Return whether only a person decides about a memory: a pin, a constraint or a proposal."""
+    return record.is_binding or any(tag in PROPOSALS for tag in record.tags)
 
 
 def _age(record: MemoryRecord) -> tuple[datetime, str]:

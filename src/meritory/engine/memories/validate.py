@@ -14,15 +14,15 @@ from meritory.domain.memory import (
     NAME_LIMIT_CHARS,
     ORIGINS,
     PROVENANCES,
-    RELATIONS,
+    RESOLVES_AS,
     TAG_LIMIT_CHARS,
     TAG_LIMIT_COUNT,
     UNTRUSTED_ORIGINS,
     Draft,
     Kind,
     MemoryRecord,
-    Relation,
     Resolution,
+    ResolvesAs,
     Scope,
     Source,
 )
@@ -210,8 +210,8 @@ def _checked_resolves(value: object) -> tuple[Resolution, ...]:
         if not isinstance(item, Mapping) or set(item) != {"id", "as"}:
             raise InputError("resolves needs entries of the form {id, as}")
         memory_id = str(checked_name("id", item["id"]))
-        relation = checked_choice("as", item["as"], RELATIONS)
-        found[memory_id] = Resolution(memory_id, cast(Relation, relation))
+        relation = checked_choice("as", item["as"], RESOLVES_AS)
+        found[memory_id] = Resolution(memory_id, cast(ResolvesAs, relation))
     if len(found) < len(value):
         raise InputError("resolves names a memory twice")
     return tuple(found.values())

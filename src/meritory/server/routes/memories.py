@@ -23,7 +23,7 @@ from meritory.domain.memory import (
     Origin,
     Parts,
     Provenance,
-    Relation,
+    ResolvesAs,
     Scope,
     Trust,
     WriteResult,
@@ -73,7 +73,7 @@ class ResolveIn(msgspec.Struct, forbid_unknown_fields=True):
     """How the new text relates to a stored memory, by its whole id."""
 
     id: str
-    relation: Relation = msgspec.field(name="as")
+    relation: ResolvesAs = msgspec.field(name="as")
 
 
 class NewMemory(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
