@@ -53,7 +53,10 @@ class Way:
         """Send a request and return its answer, which may be an error."""
         sent = None if body is None else json.dumps(body)
         self._connection.request(method, path, sent, self._headers)
-        return json.loads(self._connection.getresponse().read())
+        reply = self._connection.getresponse().read()
+        # The daemon closes a connection that waits for its next turn too long.
+        self._connection.close()
+        return json.loads(reply)
 
     def verb(self, name: str, **arguments: Any) -> None:
         """Send a method of the Python class."""
