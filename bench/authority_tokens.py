@@ -53,7 +53,10 @@ class Way:
         """Send a request and return its answer, which may be an error."""
         sent = None if body is None else json.dumps(body)
         self._connection.request(method, path, sent, self._headers)
-        return json.loads(self._connection.getresponse().read())
+        reply = self._connection.getresponse().read()
+        # The daemon closes a connection that waits for its next turn too long.
+        self._connection.close()
+        return json.loads(reply)
 
     def verb(self, name: str, **arguments: Any) -> None:
         """Send a method of the Python class."""
@@ -119,6 +122,16 @@ HTTP: Mapping[str, HttpAct] = {
     "POST supersedes": lambda way, at: way.send(
         "POST", "/api/memories", {"content": "This is over", "supersedes": at.rule}
     ),
+    "POST resolves": lambda way, at: way.send(
+        "POST",
+        "/api/memories",
+        {"content": "This is over", "resolves": [{"id": at.rule, "as": "update"}]},
+    ),
+    "POST quote": lambda way, at: way.send(
+        "POST",
+        "/api/memories",
+        {"content": at.order, **_BOTH, "quote": at.order, "source": {"session_key": at.key}},
+    ),
     "POST the same with an end": lambda way, at: way.send(
         "POST", "/api/memories", {"content": at.rule_text, "valid_until": PAST}
     ),
@@ -183,6 +196,15 @@ TOOLS: Mapping[str, HttpAct] = {
     ),
     "store successor": lambda way, at: way.tool(
         "memory_store", content="This is over", supersedes=at.rule
+    ),
+    "store resolved": lambda way, at: way.tool(
+        "memory_store", content="This is over", resolves=[{"id": at.rule, "as": "update"}]
+    ),
+    "store the same resolved": lambda way, at: way.tool(
+        "memory_store", content=at.rule_text, resolves=[{"id": at.forgotten, "as": "same"}]
+    ),
+    "store quote": lambda way, at: way.tool(
+        "memory_store", content=at.order, kind="constraint", quote=at.order
     ),
     "store the same": lambda way, at: way.tool("memory_store", content=at.rule_text, kind="fact"),
     "forget": lambda way, at: way.tool("memory_forget", id=at.rule),

@@ -182,7 +182,7 @@ def test_without_a_store_there_is_nothing_to_measure_and_none_is_made(
         (("compare", "one"), "expected two saved runs"),
         (("compare", "one", "two"), "unknown run"),
         (("compare", "FILE", "--after", "nonsense"), "is not NAME=VALUE"),
-        (("compare", "FILE", "--after", "session.invite=true"), "does not affect"),
+        (("compare", "FILE", "--after", "session.invite=on"), "does not affect"),
         (("compare", "FILE", "--after", "recall.limit=3"), "no longer a setting"),
         (("compare", "FILE", "--after", "llm.model=x"), "does not affect"),
         (("compare", "FILE", "--after", "recall.flor=3"), "unknown setting"),

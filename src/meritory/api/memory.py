@@ -170,13 +170,13 @@ class Memory:
     @verb
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """Store many texts at once; a bad item does not keep the others out."""
-        from meritory.engine.memories import write
+        from meritory.engine.memories import resolution
 
         if isinstance(items, str | Mapping):
             raise InputError("expected a list of memories", hint="for one, call remember")
         with self.services.observer.timed("remember"):
             drafts = [self._draft(item) for item in items]
-            return write.write(self.services, self.scope.user, drafts)
+            return resolution.remember(self.services, self.scope.user, drafts)
 
     def _draft(self, item: object) -> Draft | MeritoryError:
         """Return the draft of one item, or the error that rejects it."""
@@ -191,7 +191,14 @@ class Memory:
             content = fields.pop("content", None)
             if fields.get("supersedes") is not None:
                 fields["supersedes"] = self.get(fields["supersedes"]).id
-            return make_draft(content, self.scope, fields, is_person=self.services.is_person)
+            draft = make_draft(content, self.scope, fields, is_person=self.services.is_person)
+            for resolution in draft.resolves:
+                if self.get(resolution.memory_id).id != resolution.memory_id:
+                    raise InputError(
+                        f"resolves needs whole ids, not {resolution.memory_id[:40]!r}",
+                        hint="ids are in the result of the write and in every search",
+                    )
+            return draft
         except MeritoryError as error:
             return error
 

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cache
 from inspect import Signature, signature
@@ -346,9 +346,8 @@ def result_of(written: WrittenReply) -> WriteResult:
     if fault is not None:
         problem = {"code": fault.code, "detail": fault.message, "hint": fault.hint}
         error = refusal(fault.status, problem)
-    return WriteResult(
-        written.outcome, written.memory, written.reason, written.other_id, written.cosine, error
-    )
+    values = {field.name: getattr(written, field.name) for field in fields(WrittenReply)}
+    return WriteResult(**{**values, "error": error})
 
 
 def encode(value: object) -> bytes:

@@ -21,6 +21,7 @@ import msgspec
 
 from meritory.domain.codec import prepared
 from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
+from meritory.domain.harness import BY_NAME
 
 SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 FOLDER_NAME: Final = "connections"
@@ -187,6 +188,10 @@ class InstallRecord:
         """Return the readable records of a harness."""
         files = sorted(self._folder.glob(f"{harness}.*.json"))
         return [record for file in files if (record := _read(file)) is not None]
+
+    def has(self, harness: str) -> bool:
+        """Return whether a known harness is connected: its hooks and its tools."""
+        return harness in BY_NAME and any(self._folder.glob(f"{harness}.*.json"))
 
     def record(self, harness: str, path: Path) -> Record | None:
         """Return the record of a file, None without one."""

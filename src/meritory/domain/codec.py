@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from meritory.domain.memory import MemoryRecord, Outcome, Scope, Source
+from meritory.domain.memory import MemoryRecord, Outcome, ResolutionResult, Scope, Source
 from meritory.domain.world import moment_text, parse_moment
 
 _MOMENTS = tuple(field.name for field in fields(MemoryRecord) if "datetime" in str(field.type))
@@ -80,6 +80,8 @@ class WrittenReply:
     other_id: str | None
     cosine: float | None
     error: ErrorReply | None = None
+    is_quoted: bool | None = None
+    resolved: tuple[ResolutionResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,13 @@ Action = Literal[
     "undo",
 ]
 
+# How a new text relates to a stored memory, as the writer says.
+ResolvesAs = Literal["same", "update", "different"]
+# What became of that: `open` leaves the pair for review, `unchanged` finds nothing to do.
+ResolutionOutcome = Literal["merged", "superseded", "separate", "open", "unchanged"]
+
 KINDS: tuple[str, ...] = get_args(Kind)
+RESOLVES_AS: tuple[str, ...] = get_args(ResolvesAs)
 PROVENANCES: tuple[str, ...] = get_args(Provenance)
 ORIGINS: tuple[str, ...] = get_args(Origin)
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
@@ -125,6 +131,23 @@ class MemoryRecord:
         return self.deleted_at is None and self.superseded_by is None
 
 
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a writer says about a stored memory: how the new text relates to it."""
+
+    memory_id: str
+    relation: ResolvesAs
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionResult:
+    """What became of a resolution."""
+
+    id: str
+    result: ResolutionOutcome
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A proposed memory, before the write path has decided its outcome."""
@@ -148,6 +171,9 @@ class Draft:
     depends_on: tuple[str, ...] = ()
     supersedes: str | None = None
     on_similar: OnSimilar = "gate"
+    # The user's words that support an agent's text, and what the writer says of other memories.
+    quote: str | None = None
+    resolves: tuple[Resolution, ...] = ()
 
     @property
     def scope(self) -> Scope:
@@ -165,6 +191,9 @@ class WriteResult:
     other_id: str | None = None
     cosine: float | None = None
     error: Exception | None = None
+    # Whether the quote was found in what the user typed; None without one.
+    is_quoted: bool | None = None
+    resolved: tuple[ResolutionResult, ...] = ()
 
 
 # How the reason of a merge begins that a caller asked for, and not the gate.

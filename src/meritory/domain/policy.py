@@ -144,8 +144,10 @@ class SessionPolicy:
     prompt_tokens: int = setting(
         500, "Token budget of the memories that go with a prompt.", low=50, high=100_000
     )
-    invite: bool = setting(
-        False, "Whether to ask agents to store what they learn; they need the tool for it."
+    invite: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "Whether to ask agents at a session's start to store what they learn; auto asks where "
+        "`meritory connect` has given them the tools.",
     )
     # Most memories that open a session, without the required ones.
     start_limit: int = 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,5 +42,12 @@ class Services:
     shelves: ModelFolders | None = None
     # Counts retrievals; without one they are not counted.
     counter: Counter | None = None
+    # Whether a client has the tools that store memories, by the name of its harness.
+    has_tools: Callable[[str], bool] = lambda harness: False
     # The file of figures that the user agreed to; None for an engine without one.
     telemetry_file: Path | None = None
+
+    def invites(self, harness: str | None) -> bool:
+        """Return whether an agent is asked at a session's start to store what it learns."""
+        wanted = self.policy.session.invite
+        return wanted == "on" or (wanted == "auto" and self.has_tools(harness or ""))

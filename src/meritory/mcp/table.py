@@ -22,6 +22,8 @@ CONTENT_LIMIT_CHARS: Final = 8_192
 QUERY_LIMIT_CHARS: Final = 2_000
 ABOUT_LIMIT_COUNT: Final = 16
 WHY_LIMIT_CHARS: Final = 500
+QUOTE_LIMIT_CHARS: Final = 600
+RESOLVES_LIMIT_COUNT: Final = 8
 RATINGS_LIMIT_COUNT: Final = 64
 KINDS: Final = ("fact", "preference", "decision", "procedure", "episode", "lesson", "constraint")
 _SHOWN_CHARS: Final = 40
@@ -171,7 +173,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
         title="Remember",
         description="Keep one claim for later sessions: a preference, decision, correction or fix."
         " Say it so that it can be understood without this conversation. No secrets, no guesses."
-        " Storing the same again changes nothing.",
+        " Storing the same again changes nothing. If the answer names similar memories, call again"
+        " with `resolves`.",
         takes={
             "content": _text("The claim, in one or two sentences", CONTENT_LIMIT_CHARS),
             "kind": {**_of("string", "What it is; `fact` when left out"), "enum": list(KINDS)},
@@ -187,14 +190,32 @@ TOOLS: Final[tuple[Tool, ...]] = (
             "about": _names("What it is about: a path, identifier or topic", ABOUT_LIMIT_COUNT),
             "everywhere": _of("boolean", "Whether it holds in every project, not only in this one"),
             "supersedes": _text("Id of the memory that is no longer true"),
+            "quote": _text(
+                "What the user typed in this session; `content` must keep to it", QUOTE_LIMIT_CHARS
+            ),
+            "injection": _text("With a quote: the code of the notes, if any came", 32),
+            "resolves": {
+                **_of("array", "Is it the same claim as a memory, its update, or another claim?"),
+                "maxItems": RESOLVES_LIMIT_COUNT,
+                "items": _object(
+                    {
+                        "id": {**_STRING, "minLength": 1, "maxLength": NAME_LIMIT_CHARS},
+                        "as": {**_STRING, "enum": ["same", "update", "different"]},
+                    }
+                ),
+            },
         },
         gives=_object(
             {
                 **_strings("id", "outcome", "reason"),
                 "other_id": _MAYBE,
                 "memory": _MEMORY,
+                "quoted": _of("boolean"),
+                "resolved": _list(_object(_strings("id", "result", "reason"))),
+                "similar": _list(_object({**_strings("id", "content", "link"), "cosine": _NUMBER})),
                 **_MARKS,
-            }
+            },
+            *("quoted", "resolved", "similar"),
         ),
         required=("content",),
         is_shown_always=True,

@@ -37,7 +37,7 @@ from meritory.domain.memory import (
 from meritory.domain.quality import KeptText, ReviewPage
 from meritory.engine.access import TokenClaim, read_claim
 from meritory.engine.feedback.capture import Captured
-from meritory.engine.memories import write
+from meritory.engine.memories import resolution
 from meritory.engine.quality.review import PAIR_MARK
 from meritory.engine.services import Services
 from meritory.server.dashboard import OFFERED, Logins
@@ -375,10 +375,19 @@ class ScopedMemory:
             raise InputError("expected a list of memories", hint="for one, call remember")
         drafts = [self._memory._draft(item) for item in items]
         for index, draft in enumerate(drafts):
-            if isinstance(draft, Draft) and not self._grant.fits(draft.agent, draft.project):
+            if not isinstance(draft, Draft):
+                continue
+            key = draft.source.session_key if draft.quote and draft.source else None
+            is_own = self._grant.fits(draft.agent, draft.project)
+            if not (is_own and self._grant.can_use_session(self.services, key)):
                 drafts[index] = _outside()
+            try:
+                for named in draft.resolves:
+                    self._require_own_memory(named.memory_id)
+            except MeritoryError as error:
+                drafts[index] = error
         with self.services.observer.timed("remember"):
-            return write.write(self.services, self.scope.user, drafts)
+            return resolution.remember(self.services, self.scope.user, drafts)
 
     def forget(
         self, memory_id: str, *, purge: bool = False, why: str = "", origin: str = "user"

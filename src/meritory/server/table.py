@@ -31,6 +31,7 @@ from starlette.responses import Response
 
 from meritory.api.embedded import EmbeddedBackend, open_embedded
 from meritory.api.memory import Memory
+from meritory.connect.files import InstallRecord
 from meritory.domain.memory import NAME_LIMIT_CHARS, EveryScope
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe.observer import adopt_durations
@@ -206,6 +207,8 @@ class ServerState:
             None, settings, None, names=(None, None, None), actor="daemon", **options
         )
         services, works = self.engine.services, self.engine.works
+        connected = InstallRecord(settings.home)
+        self.engine.services = services = replace(services, has_tools=connected.has)
         # The first request must not wait for the embedder and the index to load.
         works.warm_up(self.engine.scope)
         works.schedule(Schedule(services).look)

@@ -51,9 +51,9 @@ OWN_REMARK: Final = re.compile(r"\[meritory: [^\n\]]{1,600}\]")
 INNER_LINE: Final = re.compile(r"(?P<handle>m[1-9][0-9]{0,5})(?: [a-z]{1,12}){0,4}: |\|(?: |$)|\+ ")
 
 INVITATION: Final = (
-    "[meritory: when you learn something worth keeping (a preference, decision, correction or fix),"
-    " call remember (MCP tool memory_store), one claim a call.]\n"
-    "[meritory: no secrets, no guesses, nothing that the project's files already say.]"
+    "[meritory: store durable facts (preferences, decisions, fixes) by memory_store, the user's"
+    " words as `quote`.]\n"
+    "[meritory: one claim a call; no secrets, guesses or copies of project files.]"
 )
 
 _START_HEAD = (

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from meritory.domain.errors import InputError, SecretFound
 from meritory.domain.memory import (
@@ -14,12 +14,15 @@ from meritory.domain.memory import (
     NAME_LIMIT_CHARS,
     ORIGINS,
     PROVENANCES,
+    RESOLVES_AS,
     TAG_LIMIT_CHARS,
     TAG_LIMIT_COUNT,
     UNTRUSTED_ORIGINS,
     Draft,
     Kind,
     MemoryRecord,
+    Resolution,
+    ResolvesAs,
     Scope,
     Source,
 )
@@ -44,6 +47,8 @@ _FIELDS = tuple(field.name for field in fields(Draft) if field.name not in ("con
 DEFAULT_PROVENANCE = dict.fromkeys(ORIGINS, "assistant_derived") | {"user": "user_stated"}
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
 _ENTITY_LIMIT_COUNT = 16
+QUOTE_LIMIT_CHARS = 600
+RESOLVES_LIMIT_COUNT = 8
 T = TypeVar("T", Draft, MemoryRecord)
 
 
@@ -58,8 +63,10 @@ def make_draft(
     known_fields(given, _FIELDS)
     values: dict[str, Any] = {"agent": scope.agent, "project": scope.project}
     values |= {name: checked_field(name, value) for name, value in given.items()}
-    if not is_person and values.get("origin", "user") == "user":
-        values |= {"origin": "agent", "provenance": "assistant_derived"}
+    if not is_person:
+        origin = values.get("origin", "user")
+        origin = "agent" if origin == "user" else origin
+        values |= {"origin": origin, "provenance": "assistant_derived"}
     values["tags"] = kept_tags(values.get("tags", ()))
     values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
     draft = Draft(content=text, user=scope.user, **values)
@@ -105,6 +112,10 @@ def checked_field(name: str, value: object) -> Any:
         return checked_source(value)
     if name in ("about", "depends_on"):
         return _checked_entities(name, value)
+    if name == "resolves":
+        return _checked_resolves(value)
+    if name == "quote":
+        return _checked_quote(value)
     return None if value is None else checked_name(name, value)
 
 
@@ -182,6 +193,28 @@ def _checked_entities(name: str, value: object) -> tuple[str, ...]:
     for text in names:
         parse_about(text)
     return names
+
+
+def _checked_quote(value: object) -> str | None:
+    if value is not None:
+        check_text(value, what="a quote", max_chars=QUOTE_LIMIT_CHARS)
+    return value if isinstance(value, str) else None
+
+
+def _checked_resolves(value: object) -> tuple[Resolution, ...]:
+    """Return resolutions from a list of {id, as}."""
+    if not isinstance(value, list | tuple) or len(value) > RESOLVES_LIMIT_COUNT:
+        raise InputError(f"resolves must be a list of at most {RESOLVES_LIMIT_COUNT}")
+    found: dict[str, Resolution] = {}
+    for item in value:
+        if not isinstance(item, Mapping) or set(item) != {"id", "as"}:
+            raise InputError("resolves needs entries of the form {id, as}")
+        memory_id = str(checked_name("id", item["id"]))
+        relation = checked_choice("as", item["as"], RESOLVES_AS)
+        found[memory_id] = Resolution(memory_id, cast(ResolvesAs, relation))
+    if len(found) < len(value):
+        raise InputError("resolves names a memory twice")
+    return tuple(found.values())
 
 
 def check_validity(valid_from: datetime | None, valid_until: datetime | None) -> None:

@@ -64,11 +64,11 @@ def pack_opening(run: SessionRun) -> None:
         packing.empty_block(services.store, services.policy.predictor, session, FIRST_INJECTION),
         status_line=status_line(services, session.user, run.state),
         explain=True,
-        invite=policy.invite,
+        invite=services.invites(session.harness),
     )
     run.packed = packed = packing.pack_start(run, empty)
     handled = packing.numbered(packed.memories, first=1)
-    text = ""
+    text = _render_opening(empty, policy.start_tokens)[0] if empty.invite else ""
     if handled or packed.overflow:
         full = replace(empty, memories=packing.as_shown(handled), overflow=packed.overflow)
         text, token_count = _render_opening(full, policy.start_tokens)
@@ -194,12 +194,13 @@ def resume(services: Services, session: SessionRecord, awaits_receipt: bool = Fa
         code=opening.code if opening else block.code,
         status_line=status_line(services, session.user, state_of(services, session.user)),
         explain=True,
-        invite=policy.invite,
+        invite=services.invites(session.harness),
         memories=packing.as_shown((handle, record) for handle, record, _ in shown),
         overflow=tuple(packing.short_name(live[one]) for one in left if one in live),
     )
     text = ""
-    if full.memories or full.overflow:
+    has_notes = bool(full.memories or full.overflow)
+    if has_notes or full.invite:
         text, _ = _render_opening(full, policy.start_tokens)
     is_recorded = True
     if session.state != "open" or not all(one.in_context for _, _, one in shown):
@@ -208,7 +209,7 @@ def resume(services: Services, session: SessionRecord, awaits_receipt: bool = Fa
     return Served(
         key=session.key,
         inject=text,
-        injection=full.code if text else None,
+        injection=full.code if has_notes else None,
         memories=tuple(
             ShownMemory(handle, record, one.candidate.source, one.candidate.rank)
             for handle, record, one in shown

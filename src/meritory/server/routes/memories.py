@@ -16,17 +16,20 @@ from meritory.domain.memory import (
     EveryScope,
     HistoryEntry,
     Kind,
+    LinkKind,
     Listing,
     MemoryRecord,
     OnSimilar,
     Origin,
     Parts,
     Provenance,
+    ResolvesAs,
     Scope,
     Trust,
     WriteResult,
 )
 from meritory.domain.session import MemoryDelivery
+from meritory.engine.memories.resolution import similar_to
 from meritory.engine.memories.validate import checked_tags
 from meritory.server.auth import AnyMemory
 from meritory.server.table import (
@@ -66,6 +69,13 @@ class SourceIn(msgspec.Struct, forbid_unknown_fields=True):
     quote_hash: str | None = None
 
 
+class ResolveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How the new text relates to a stored memory, by its whole id."""
+
+    id: str
+    relation: ResolvesAs = msgspec.field(name="as")
+
+
 class NewMemory(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A memory to store; fields that are left out get their defaults."""
 
@@ -85,6 +95,11 @@ class NewMemory(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     depends_on: list[str] | UnsetType = UNSET
     supersedes: str | UnsetType | None = UNSET
     on_similar: OnSimilar | UnsetType = UNSET
+    quote: Annotated[
+        str | UnsetType | None,
+        Meta(description="The user's words for an agent's text; checked in source.session_key"),
+    ] = UNSET
+    resolves: list[ResolveIn] | UnsetType = UNSET
 
 
 class Remember(NewMemory, kw_only=True):
@@ -182,13 +197,29 @@ class WriteError(ReplyShape):
     hint: str | None = None
 
 
+class SimilarOut(msgspec.Struct):
+    """A stored memory that is similar to the new one: perhaps the same, perhaps another value."""
+
+    id: str
+    content: str
+    cosine: float
+    link: LinkKind
+
+
 class WriteOut(
-    ReplyShape, record=WriteResult, names="id outcome reason other_id cosine memory error"
+    ReplyShape,
+    record=WriteResult,
+    names="id outcome reason other_id cosine memory error is_quoted resolved similar",
+    kw_only=True,
 ):
-    """The outcome for one memory to store; `id` is that of `memory`, which may be an older one."""
+    """The outcome for one memory to store; `id` is that of `memory`, which may be an older one.
+
+    `similar` is given for a single memory; `resolves` can say of each how it relates to the text.
+    """
 
     id: str | None
     error: WriteError | None = None
+    similar: list[SimilarOut] = msgspec.field(default_factory=list)
 
 
 class HistoryEntryOut(
@@ -297,15 +328,19 @@ def remember(call: Call) -> WriteOut | Results[WriteOut]:
     result = memory.remember_many([named])[0]
     if result.memory is None:
         raise result.error or InputError(result.reason)
-    return _written(result)
+    settled = [one.id for one in result.resolved]
+    found = similar_to(memory.services, result.memory, settled)
+    near = [SimilarOut(one.id, one.memory.content, one.cosine, one.link) for one in found]
+    return _written(result, near)
 
 
-def _written(result: WriteResult) -> WriteOut:
+def _written(result: WriteResult, similar: list[SimilarOut] | None = None) -> WriteOut:
     record, error = result.memory, result.error
     return WriteOut.of(
         result,
         id=None if record is None else record.id,
         error=WriteError.of(error) if isinstance(error, MeritoryError) else None,
+        similar=similar or [],
     )
 
 

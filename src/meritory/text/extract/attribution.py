@@ -23,10 +23,10 @@ from meritory.domain.memory import Origin, Provenance
 from meritory.domain.session import Turn
 from meritory.text.claims.read import protected_values
 from meritory.text.embedded import blanked, is_inserted, without_blocks
-from meritory.text.language import pattern
+from meritory.text.language import pattern, word_set
 from meritory.text.ratings_trailer import strip_own
 from meritory.text.secrets import redact
-from meritory.text.terms import query_terms
+from meritory.text.terms import query_terms, stem
 from meritory.text.words import NEGATIONS
 
 TURN_LIMIT_CHARS: Final = 20_000
@@ -43,6 +43,9 @@ WRAPPED_MIN_CHARS: Final = 60
 QUOTATION_MIN_WORDS: Final = 4
 # How much of a session's typed prompts is stored.
 TYPED_LIMIT_CHARS: Final = 12_000
+
+# How many sentences of a prompt an agent may quote at once.
+QUOTE_LIMIT_SENTENCES: Final = 3
 
 # The share of a claim's words that the quoted turn must contain for the speaker to own the claim.
 GROUNDED_SHARE: Final = 0.5
@@ -362,3 +365,52 @@ def _supports(said: str, content: str) -> bool:
     return set(claim_values.numbers) <= set(said_values.numbers) and set(
         claim_values.identifiers
     ) <= set(said_values.identifiers)
+
+
+def is_typed(typed: str, quote: str, content: str) -> bool:
+    """Return whether the user typed a quote, and the quoted sentences say what a claim says.
+
+    `typed` has a sentence of the user on each line. Whole sentences are compared with the claim: a
+    quote may leave out the "not" or the question mark of its sentence.
+    """
+    words = _without_no(" ".join(quote.split()))
+    quoted = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+    lines = list(filter(None, typed.split("\n")))
+    for first in range(len(lines) if words else 0):
+        for last in range(first + 1, min(first + QUOTE_LIMIT_SENTENCES, len(lines)) + 1):
+            said = _without_no(" ".join(lines[first:last]))
+            if not quoted.search(said):
+                continue
+            is_asked = any(Spoken(line, line).is_question for line in lines[first:last])
+            found = attribute_quote([Turn("user", said)], said, content)
+            is_own = found is not None and found.provenance == "user_stated"
+            if is_own and not is_asked and _restates(said, content):
+                return True
+            break
+    return False
+
+
+def _without_no(said: str) -> str:
+    """Return a text without the "No," that it begins with: that answers, and negates nothing."""
+    found = pattern("en/corrections", "no").match(said.lower())
+    return said[found.end() :].lstrip() if found else said
+
+
+def _restates(said: str, content: str) -> bool:
+    """Return whether a claim is a part of a text, but for words such as "I" and "the user".
+
+    A writer chooses both the claim and the quote. So a claim with another value, in another order
+    or without a word in between is not the user's, though it shares most words.
+    """
+    neutral = word_set("en/quotes", "neutral")
+    told, claimed = (
+        [word for word in _WORDS.findall(text.lower().replace("’", "'")) if word not in neutral]
+        for text in (said, content)
+    )
+    limits = word_set("en/quotes", "limits") & set(told)
+    if not limits <= set(claimed):
+        return False
+    told, claimed = [*map(stem, told)], [*map(stem, claimed)]
+    count = len(claimed)
+    starts = range(len(told) - count + 1)
+    return bool(claimed) and any(told[at : at + count] == claimed for at in starts)
