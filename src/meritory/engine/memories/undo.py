@@ -7,9 +7,9 @@ from dataclasses import replace
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Action, HistoryEntry, MemoryRecord
 from meritory.engine.learning.label import relabel_sessions
-from meritory.engine.memories.gate import revert
+from meritory.engine.memories.gate import gate_in_use, revert
 from meritory.engine.memories.validate import kept_tags
-from meritory.engine.memories.write import indexed, require_may_change, require_person
+from meritory.engine.memories.write import indexed, relink, require_may_change, require_person
 from meritory.engine.services import Services
 from meritory.store.contract.memories import MemoryChange
 from meritory.store.contract.store import Transaction
@@ -64,6 +64,7 @@ def _revert_entry(
     if subject is None:
         raise Conflict("the memory was erased in the meantime")
     user, now, operation = subject.user, services.world.now(), services.world.new_id()
+    gate = gate_in_use(services.policy, services.embedding.serving_name())
     why = f"undid the {entry.action} of {entry.at:%Y-%m-%d %H:%M}"
 
     def change(action: Action, before: MemoryRecord | None) -> MemoryChange:
@@ -73,9 +74,9 @@ def _revert_entry(
         current = transaction.get(user, entry.memory_id)
         record = revert(current, entry, now)
         _require_may_revert(services, current, record)
-        transaction.update(
-            indexed(record, vectors.get(record.content, {})), change("undo", current)
-        )
+        fitting = vectors.get(record.content, {})
+        transaction.update(indexed(record, fitting), change("undo", current))
+        relink(transaction, gate, current, record, fitting, now)
         return record
 
     def forget_created(transaction: Transaction) -> list[MemoryRecord]:
