@@ -16,7 +16,7 @@ from meritory.engine.memories.gate import GateVerdict, may_renew
 from meritory.store.contract.memories import LaterValue, Near
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.claims.compare import words_of
-from meritory.text.time import date_text, may_change
+from meritory.text.time import asks_about_past, date_text, may_change
 
 # A new memory gets at most this many links to memories that it only looks like.
 ALIKE_LIMIT = 3
@@ -243,16 +243,24 @@ def _may_see(scope: Scope, record: MemoryRecord) -> bool:
 # -- dates ------------------------------------------------------------------------------------
 
 
-def dates_of(store: Store, user: str, records: Collection[MemoryRecord]) -> dict[str, str]:
-    """Return by memory the date to show with it, for those whose age matters.
+def dates_of(
+    store: Store, scope: Scope, records: Collection[MemoryRecord], context: str, now: datetime
+) -> dict[str, str]:
+    """Return by memory the date to show with it in a context, for those whose age matters.
 
     Dates are days in UTC, so that the same memories are always the same text.
     """
     ids = [record.id for record in records]
-    followed = {newer_id for _, newer_id in store.earlier_values(user, ids)} if ids else set()
+    if not ids:
+        return {}
+    # Only a context about the past has memories whose value is an earlier one.
+    over = present_values(store, scope, ids, now) if asks_about_past(context) else {}
+    following = {newer_id for _, newer_id in store.earlier_values(scope.user, ids)}
     dates: dict[str, str] = {}
     for record in records:
-        if record.id in followed:
+        if record.id in over:
+            dates[record.id] = f"until {date_text(over[record.id].until)}"
+        elif record.id in following:
             dates[record.id] = f"since {date_text(since(record))}"
         elif record.kind in _AGEING_KINDS and may_change(record.content):
             dates[record.id] = date_text(since(record))
