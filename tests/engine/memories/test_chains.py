@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -49,7 +50,7 @@ def plant(
 def chain_of(memory: Memory, *texts: str) -> list[MemoryRecord]:
     """Store texts as the values of one claim."""
     records = [keep(memory, text) for text in texts]
-    for older, newer in zip(records, records[1:], strict=False):
+    for older, newer in itertools.pairwise(records):
         plant(memory, older, newer)
     return records
 
@@ -110,6 +111,11 @@ def test_a_question_about_the_past_gets_the_old_values_with_their_end(memory: Me
     assert contents[place - 1] == OLD
     assert hits[place].score == hits[place - 1].score
     assert found(memory, PAST, limit=1) == contents[:1]
+
+
+def test_the_present_value_comes_before_an_old_one_that_was_asked_for(memory: Memory) -> None:
+    chain_of(memory, OLD, "Heron moved behind a unix socket")
+    assert found(memory, PAST) == ["Heron moved behind a unix socket", OLD]
 
 
 def test_the_past_goes_back_to_the_first_value(memory: Memory) -> None:

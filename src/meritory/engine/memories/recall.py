@@ -112,13 +112,16 @@ def _present_only(
 def _with_earlier(
     store: Store, scope: Scope, read: list[_Ranked], present: Mapping[str, PresentValue]
 ) -> list[_Ranked]:
-    """Return all memories, each followed by earlier values that the search did not find."""
+    """Return all memories, and the present and earlier values that the search did not find."""
     earlier = earlier_values(store, scope, [one.memory for one in read])
     found = {one.memory.id for one in read}
     chosen: list[_Ranked] = []
     for one in read:
         held = present.get(one.memory.id)
         waiting = [one if held is None else one._replace(until=held.until)]
+        if held is not None and held.memory.id not in found:
+            found.add(held.memory.id)
+            chosen.append(one._replace(memory=held.memory))
         while waiting:
             current = waiting.pop()
             chosen.append(current)

@@ -350,23 +350,25 @@ def pack_prompt(run: PromptRun) -> None:
 
 
 def _replace_old_values(run: PromptRun) -> None:
-    """Put the present values of claims in the place of earlier ones, unless the agent has them."""
-    if not run.memories or asks_about_past(run.text):
-        return
-    session, services = run.session, run.services
+    """Put the present values of claims in the place of earlier ones, unless the agent has them.
+
+    A prompt about the past gets the earlier ones behind them.
+    """
+    session, services, now = run.session, run.services, run.services.world.now()
     ids = [one.id for one in run.memories]
-    now = services.world.now()
-    present = present_values(services.store, session.scope, ids, now, trusted=True)
+    present = present_values(services.store, session.scope, ids, now, trusted=True) if ids else {}
     if not present:
         return
+    is_about_past, barred = asks_about_past(run.text), run.barred
     known = {one.memory_id: one for one in run.candidates}
     memories: dict[str, MemoryRecord] = {}
-    barred = run.barred
     for record in run.memories:
-        memory = present[record.id].memory if record.id in present else record
-        if memory is record or not (memory.id in barred or is_stored_by(session, memory)):
-            memories.setdefault(memory.id, memory)
-            known.setdefault(memory.id, _unranked(memory, known[record.id].final_score, "recall"))
+        newest = present[record.id].memory if record.id in present else None
+        if newest is not None and newest.id not in barred and not is_stored_by(session, newest):
+            memories.setdefault(newest.id, newest)
+            known.setdefault(newest.id, _unranked(newest, known[record.id].final_score, "recall"))
+        if newest is None or is_about_past:
+            memories.setdefault(record.id, record)
     run.memories, run.candidates = tuple(memories.values()), tuple(known.values())
 
 

@@ -176,8 +176,6 @@ def gather_candidates(run: Ranking) -> None:
         size,
     )
     run.pool = _describe(run, gathered, pooled, hindsight)
-    if asks_about_past(context.text):
-        return
     values = present_values(store, scope, run.pool.ids, now, trusted=True)
     run.present = {old_id: value.memory.id for old_id, value in values.items()}
     missing = set(run.present.values()) - set(run.pool.ids)
@@ -364,13 +362,15 @@ def diversify(run: Ranking) -> None:
     final[fusion.order], overlaps[fusion.order] = spread.scores, spread.overlaps
     is_worth, is_old = _is_worth(run), np.zeros(len(final), np.bool_)
     place = {memory_id: index for index, memory_id in enumerate(pool.ids)}
+    is_about_past = bool(run.present) and asks_about_past(run.context.text)
     for old_id, new_id in run.present.items():
         if old_id in place and new_id in place:
-            # The present value takes the best place of its chain; the others are not shown.
+            # The present value takes the best place of its chain. The others are shown only when
+            # the session is about the past.
             old, new = place[old_id], place[new_id]
             final[new] = max(final[new], final[old])
             is_worth[new] |= is_worth[old]
-            is_old[old] = True
+            is_old[old] = not is_about_past
     order = fusion.order[spread.order]
     order = order[np.lexsort((is_old[order], -final[order]))]
     run.candidates = _candidates(run, order, final[order])
