@@ -2,7 +2,9 @@
 
 `python -m bench.everyday` stores pairs of everyday texts and asks questions about them, in five
 languages. Rules may be tuned on the tune half; the exit status is 1 when the report half misses a
-bar. `--control` judges planted labels and answers instead, which must miss every bar.
+bar. `--control` judges planted labels and answers instead, which must miss every bar. `--linked`
+measures only how chains are served: the texts of every question are linked, as if each pair was
+recognised.
 """
 
 from __future__ import annotations
@@ -71,11 +73,13 @@ def measure_pairs(halves: Sequence[Half], is_control: bool) -> list[Result]:
     return results
 
 
-def measure_questions(halves: Sequence[Half], is_control: bool) -> list[Result]:
+def measure_questions(
+    halves: Sequence[Half], is_control: bool, is_linked: bool = False
+) -> list[Result]:
     """Return the results of the questions by half."""
     results = []
     for half in halves:
-        made = everyday_questions.answers(questions_of(half), pairs_of(half))
+        made = everyday_questions.answers(questions_of(half), pairs_of(half), is_linked=is_linked)
         name = f"questions {half}"
         if is_control:
             results.append(Result(half, everyday_questions.control(made, name)))
@@ -104,7 +108,10 @@ def main(arguments: list[str]) -> int:
     options = _options(arguments)
     halves = [half for half in HALVES if options.half in (half, "both")]
     sections = options.section or SECTIONS
-    results = [one for name in sections for one in MEASURES[name](halves, options.control)]
+    if options.linked:
+        results = measure_questions(halves, options.control, is_linked=True)
+    else:
+        results = [one for name in sections for one in MEASURES[name](halves, options.control)]
     if options.json:
         shown = [{"half": one.half, **asdict(one.report), "table": one.table} for one in results]
         print(json.dumps(shown, indent=1))
@@ -121,6 +128,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--section", action="append", choices=SECTIONS, help="may be repeated")
     parser.add_argument("--list-misses", action="store_true", help="print those of the tune half")
     parser.add_argument("--control", action="store_true", help="judge planted labels and answers")
+    parser.add_argument(
+        "--linked", action="store_true", help="questions only, with links planted for all of them"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     if options.list_misses and options.half == "report":

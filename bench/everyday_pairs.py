@@ -105,8 +105,8 @@ def relation(memory: Memory, first: WriteResult, second: WriteResult) -> str:
 
 def is_chained(memory: Memory, old: MemoryRecord, new: MemoryRecord) -> bool:
     """Return whether two memories are linked as the older and the newer value of one claim."""
-    # The product stores no such link yet. This is the only place that looks it up.
-    return False
+    links = memory.services.store.links_of(memory.scope.user, [old.id])
+    return any(link.is_chain and link.newer_id == new.id for link in links)
 
 
 # -- figures ----------------------------------------------------------------------------------

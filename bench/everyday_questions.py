@@ -10,6 +10,7 @@ from bench.authority import Report
 from bench.everyday_cases import LANGUAGES, Pair, Question
 from bench.everyday_pairs import DAYS_BETWEEN, empty_store
 from meritory import Memory
+from meritory.domain.memory import MemoryLink, WriteResult
 
 SECTION = "questions"
 WAYS = ("recall", "injection")
@@ -45,22 +46,37 @@ class Answer:
 # -- answers ----------------------------------------------------------------------------------
 
 
-def answers(questions: Sequence[Question], background: Sequence[Pair]) -> list[Answer]:
-    """Return the answers to all questions, from one store for each language."""
+def answers(
+    questions: Sequence[Question], background: Sequence[Pair], *, is_linked: bool = False
+) -> list[Answer]:
+    """Return the answers to all questions, from one store for each language.
+
+    Linked, the two texts of every question are a chain, whatever the gate makes of them.
+    """
     found: list[Answer] = []
     for language in LANGUAGES:
         asked = [one for one in questions if one.language == language]
         others = [one for one in background if one.language == language]
         if asked:
-            found += _answers_of_store(asked, others)
+            found += _answers_of_store(asked, others, is_linked=is_linked)
     return found
 
 
-def _answers_of_store(asked: Sequence[Question], others: Sequence[Pair]) -> list[Answer]:
+def _answers_of_store(
+    asked: Sequence[Question], others: Sequence[Pair], *, is_linked: bool
+) -> list[Answer]:
     with empty_store() as (memory, calendar):
-        memory.remember_many([*(one.first for one in others), *(one.old for one in asked)])
+        # The questions' own texts are linked without the gate, so that only serving is measured.
+        how = {"on_similar": "keep"} if is_linked else {}
+        own = {text for one in asked for text in (one.old, one.new)} if is_linked else set()
+        others = [one for one in others if own.isdisjoint((one.first, one.second))]
+        memory.remember_many(one.first for one in others)
+        olds = memory.remember_many({"content": one.old, **how} for one in asked)
         calendar.now += timedelta(days=DAYS_BETWEEN)
-        memory.remember_many([*(one.second for one in others), *(one.new for one in asked)])
+        memory.remember_many(one.second for one in others)
+        news = memory.remember_many({"content": one.new, **how} for one in asked)
+        if is_linked:
+            _link(memory, olds, news)
         calendar.now += timedelta(days=DAYS_UNTIL_ASKED)
         # Sessions first: a recall counts its results, and a start ranks by such counts too.
         shown = [
@@ -72,6 +88,23 @@ def _answers_of_store(asked: Sequence[Question], others: Sequence[Pair]) -> list
             for one in asked
         ]
         return recalled + shown
+
+
+def _link(memory: Memory, olds: Sequence[WriteResult], news: Sequence[WriteResult]) -> None:
+    """Store a link between the two memories of each question."""
+    links = [
+        MemoryLink(
+            older_id=old.memory.id,
+            newer_id=new.memory.id,
+            kind="newer",
+            cosine=1.0,
+            reason="planted",
+            at=new.memory.created_at,
+        )
+        for old, new in zip(olds, news, strict=True)
+        if old.memory is not None and new.memory is not None
+    ]
+    memory.services.store.write(memory.scope.user, lambda t: t.put_links(memory.scope.user, links))
 
 
 def _shown(memory: Memory, key: str, question: Question) -> list[str]:

@@ -80,6 +80,26 @@ def test_relations_are_read_from_the_store() -> None:
         assert everyday_pairs.relation(memory, first, refused) == "apart"
 
 
+def test_a_linked_pair_is_a_chain_and_in_one_direction() -> None:
+    with everyday_pairs.empty_store() as (memory, _):
+        items = [{"content": text, "on_similar": "keep"} for text in ("Two trams.", "Six trams.")]
+        first, second = memory.remember_many(items)
+        assert everyday_pairs.relation(memory, first, second) == "apart"
+        everyday_questions._link(memory, [first], [second])
+        assert everyday_pairs.relation(memory, first, second) == "chained"
+        assert everyday_pairs.relation(memory, second, first) == "apart"
+
+
+def test_linked_texts_are_answered_by_the_newer_one() -> None:
+    question = Question(
+        "en", "current", "Who feeds Momo?", "Ada feeds Momo.", "Momo eats at Raj's."
+    )
+    unlinked = everyday_questions.answers([question], CASES)
+    assert all(one.old is not None for one in unlinked)
+    linked = everyday_questions.answers([question], CASES, is_linked=True)
+    assert [(one.old, one.is_newest_first) for one in linked] == [(None, True)] * 2
+
+
 def test_answers_name_the_places_of_both_texts() -> None:
     question = Question("en", "current", "Who feeds Momo?", "Ada feeds Momo.", "Raj feeds Momo.")
     found = everyday_questions.answers([question], CASES)

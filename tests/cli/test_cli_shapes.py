@@ -36,6 +36,7 @@ MEMORY = {
     "valid_from": "str?",
     "valid_until": "str?",
 }
+HIT = {**MEMORY, "score": "float", "until": "str?"}
 ENTITY = {"id": "str", "kind": "str", "name": "str", "memory_count": "int"}
 PARTS = dict.fromkeys(
     [
@@ -85,14 +86,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "cosine": "float?",
         "memory": MEMORY,
     },
-    "recall claim": {"results": [{**MEMORY, "score": "float"}]},
-    "recall claim --explain": {"results": [{**MEMORY, "score": "float", "parts": PARTS}]},
+    "recall claim": {"results": [HIT]},
+    "recall claim --explain": {"results": [{**HIT, "parts": PARTS}]},
     "list": {"results": [MEMORY], "next": "str?"},
     "show ID": {
         "id": "str",
         "memory": MEMORY,
         "retrieval_count": "int",
         "last_retrieved": "str?",
+        "chain": {"earlier": "list", "later": "list"},
     },
     "edit ID --pin": {"id": "str", "changes": "dict", "memory": MEMORY},
     "confirm ID": {"id": "str", "memory": MEMORY},

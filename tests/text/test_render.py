@@ -396,10 +396,11 @@ def test_reading_back_wants_one_whole_block() -> None:
 # --- cost ------------------------------------------------------------------------------------
 
 _NOTE = st.builds(
-    lambda text, kind, who: (text, kind, who),
+    lambda text, kind, who, date: (text, kind, who, date),
     st.one_of(_AWKWARD, st.text(max_size=300), st.sampled_from(HOSTILE)),
     st.sampled_from(["fact", "constraint", "lesson"]),
     st.sampled_from(["user_stated", "assistant_derived", "episode_summary"]),
+    st.sampled_from(["", "3 Nov 2026", "since 28 Feb 2026"]),
 )
 
 
@@ -410,13 +411,13 @@ _NOTE = st.builds(
     st.lists(st.text(max_size=80), max_size=12),
 )
 def test_no_block_costs_more_than_was_said(
-    notes: list[tuple[str, str, str]], earlier: int, start: bool, overflow: list[str]
+    notes: list[tuple[str, str, str, str]], earlier: int, start: bool, overflow: list[str]
 ) -> None:
     # No memory can hold the nonce of a block yet to come; if one did, it would cost a little more.
-    assume(not any(NONCE in cleaned(text).lower() for text, _, _ in notes))
+    assume(not any(NONCE in cleaned(text).lower() for text, *_ in notes))
     memories = tuple(
-        RenderedMemory(f"m{earlier + place}", text, kind, who)  # type: ignore[arg-type]
-        for place, (text, kind, who) in enumerate(notes, 1)
+        RenderedMemory(f"m{earlier + place}", text, kind, who, date=date)  # type: ignore[arg-type]
+        for place, (text, kind, who, date) in enumerate(notes, 1)
     )
     past = tuple(f"m{number}" for number in range(1, earlier + 1))
     block = replace(FULL, earlier=past, explain=start, invite=start)
@@ -451,6 +452,15 @@ def test_what_is_packed_within_the_limit_is_never_cut_by_a_harness(
 def test_a_block_that_a_harness_would_cut_is_refused() -> None:
     with pytest.raises(TooLarge, match="9,500"):
         render_start(replace(FULL, memories=(RenderedMemory("m1", "a" * 9_400),)))
+
+
+def test_a_date_follows_the_text_of_a_memory_and_is_paid_for() -> None:
+    plain = RenderedMemory("m1", "Heron is up\nand runs", kind="lesson")
+    dated = replace(plain, date="since 3 Nov 2026")
+    text = render_start(replace(FULL, memories=(dated,)))
+    assert "\nm1 lesson: Heron is up\n| and runs (since 3 Nov 2026)\n" in text
+    assert cost(dated).chars == cost(plain).chars + len(" (since 3 Nov 2026)")
+    assert cost(plain).tokens < cost(dated).tokens <= cost(plain).tokens + 10
 
 
 def test_the_fixed_parts_stay_cheap() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,9 +43,11 @@ from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import KINDS, MemoryRecord
 from meritory.settings.home import URL_VARIABLE
 from meritory.text.normalize import check_text
+from meritory.text.time import date_text
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
+    from meritory.domain.memory import Recalled
 
 RECALL_LIMIT_MAX = 1_000
 _OTHERS_READ = 1_000
@@ -80,9 +83,14 @@ def _marks(record: MemoryRecord) -> str:
 
 
 def memory_table(
-    records: Sequence[MemoryRecord], ids: Mapping[str, str], *, scores: Sequence[float] = ()
+    records: Sequence[MemoryRecord],
+    ids: Mapping[str, str],
+    *,
+    scores: Sequence[float] = (),
+    notes: Iterable[str] = (),
 ) -> Table:
-    """Return a table of memories without empty columns."""
+    """Return a table of memories without empty columns; a note follows the content."""
+    contents = [record.content for record in records]
     columns: dict[Field, list[str]] = {
         Field("", "id", style="cyan"): [ids[record.id] for record in records],
         Field("", "score"): [f"{score:.3f}" for score in scores],
@@ -90,7 +98,9 @@ def memory_table(
         Field("", "kind"): [str(record.kind) for record in records],
         Field("", "project", style="magenta"): [record.project or "" for record in records],
         Field("", "state", style="yellow"): [_marks(record) for record in records],
-        Field("", "content", wraps=True): [record.content for record in records],
+        Field("", "content", wraps=True): [
+            content + note for content, note in zip_longest(contents, notes, fillvalue="")
+        ],
     }
     filled = {column: cells for column, cells in columns.items() if any(cells)}
     return Table(tuple(filled), list(zip(*filled.values(), strict=True)))
@@ -146,7 +156,7 @@ def recall(
     blocks: list[Block] = []
     if hits:
         records, scores = [hit.memory for hit in hits], [hit.score for hit in hits]
-        blocks.append(memory_table(records, ids, scores=scores))
+        blocks.append(memory_table(records, ids, scores=scores, notes=map(_until, hits)))
     for names in (_LEGS, _COMPOSITE) if explain else ():
         numbers = (Field("", name, f"parts.{name}", number(".6f")) for name in names)
         view = RecordView(Field("", "id", lambda hit: ids[hit.id], style="cyan"), *numbers)
@@ -154,8 +164,13 @@ def recall(
     results = []
     for hit in hits:
         parts = {} if hit.parts is None else {"parts": to_json(hit.parts)}
-        results.append({**record_to_dict(hit.memory), "score": hit.score, **parts})
+        until = {"until": to_json(hit.until)}
+        results.append({**record_to_dict(hit.memory), "score": hit.score, **until, **parts})
     return Answer({"results": results}, *blocks)
+
+
+def _until(hit: Recalled) -> str:
+    return f" (until {date_text(hit.until)})" if hit.until else ""
 
 
 def _elsewhere(memory: Memory) -> Iterator[str]:
@@ -212,15 +227,23 @@ def show(memory_id: str) -> Answer:
     """
     with opened() as memory:
         record = memory.get(memory_id)
-        searches = memory.services.store.retrievals(record.user, [record.id]).get(record.id)
-    more = []
+        store, now = memory.services.store, memory.services.world.now()
+        searches = store.retrievals(record.user, [record.id]).get(record.id)
+        steps = store.earlier_values(record.user, [record.id])
+        later = store.later_values(record.scope, [record.id], now)
+    chain = {
+        "earlier": [older_id for older_id, _ in steps],
+        "later": [one.newer_id for one in later if one.older_id == record.id],
+    }
+    more = [(f"{name} values", ", ".join(ids)) for name, ids in chain.items()]
     if searches is not None:
-        more = [("found", f"by {searches.count} searches, last {clock_text(searches.last_at)}")]
+        more.append(("found", f"by {searches.count} searches, last {clock_text(searches.last_at)}"))
     plain = {
         "id": record.id,
         "memory": record_to_dict(record),
         "retrieval_count": searches.count if searches else 0,
         "last_retrieved": to_json(searches.last_at) if searches else None,
+        "chain": chain,
     }
     return Answer(plain, memory_fields(record, *more))
 

@@ -267,11 +267,15 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A memory that recall found, with its score and, on request, its parts."""
+    """A memory that recall found, with its score and, on request, its parts.
+
+    `until` is the moment when the next value of its claim began, if it has one.
+    """
 
     memory: MemoryRecord
     score: float
     parts: Parts | None = None
+    until: datetime | None = None
 
     @property
     def id(self) -> str:

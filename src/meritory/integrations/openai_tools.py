@@ -9,7 +9,7 @@ from typing import Any, Literal
 from meritory.api.memory import Memory
 from meritory.api.session import Session
 from meritory.domain.errors import InputError, MeritoryError, NotFound
-from meritory.domain.memory import KINDS, MemoryRecord
+from meritory.domain.memory import KINDS, MemoryRecord, Recalled
 
 Form = Literal["chat", "responses"]
 _ID = {"type": "string", "description": "The id of a memory, from memory_search"}
@@ -106,7 +106,7 @@ def _run(memory: Memory, session: Session | None, name: str, given: Mapping[str,
     """Return the result of a tool call whose arguments are checked."""
     if name == "memory_search":
         hits = memory.recall(given["query"], given.get("limit") or 10)
-        return {"results": [{**_to_json(hit.memory), "score": round(hit.score, 4)} for hit in hits]}
+        return {"results": [_hit_json(hit) for hit in hits]}
     if name == "memory_store":
         fields = {field: given[field] for field in ("kind", "tags") if given.get(field)}
         # An agent speaks for itself, not for the user.
@@ -124,6 +124,12 @@ def _run(memory: Memory, session: Session | None, name: str, given: Mapping[str,
         raise InputError("ratings need a session", hint="pass session= to call_tool")
     taken = session.rate(given["ratings"])
     return {"accepted": len(taken.taken), "ignored": [label for label, _ in taken.refused]}
+
+
+def _hit_json(hit: Recalled) -> dict[str, Any]:
+    """Return a hit with its score and, for an earlier value, when the next one began."""
+    until = {} if hit.until is None else {"until": hit.until.isoformat()}
+    return {**_to_json(hit.memory), "score": round(hit.score, 4), **until}
 
 
 def _check_arguments(

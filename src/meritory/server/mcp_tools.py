@@ -21,7 +21,7 @@ import msgspec
 from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionRecord
-from meritory.domain.world import moment_text
+from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories.resolution import similar_to
 from meritory.engine.memories.validate import PROPOSALS
 from meritory.engine.rules import book
@@ -39,6 +39,7 @@ from meritory.mcp.table import (
 from meritory.server.auth import OWNER, AnyMemory, Grant
 from meritory.server.routes.memories import find_entity
 from meritory.text.render import NONCE_CHARS, harmless
+from meritory.text.time import date_text
 
 CUT_CHARS = 1_000
 SIMILAR_CHARS = 300
@@ -90,6 +91,7 @@ def entry(memory: Json) -> str:
     words += ["unverified"] if memory["trust"] == "untrusted" else []
     words += ["forgotten"] if memory.get("is_forgotten") else []
     words += ["no longer true"] if memory.get("superseded_by") else []
+    words += [f"until {date_text(parse_moment(memory['until']))}"] if "until" in memory else []
     more = " (cut; memory_get shows all)" if memory.get("cut") else ""
     return line(", ".join(words), memory["content"] + more)
 
@@ -172,6 +174,9 @@ def memory_search(caller: Caller, given: Json) -> ToolReply:
     """Find the memories that answer a query best."""
     hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
     results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in hits]
+    for result, hit in zip(results, hits, strict=True):
+        if hit.until is not None:
+            result["until"] = moment_text(hit.until)
     if not results:
         return {"results": []}, "No memory matches this query."
     return fenced({"results": [*map(marked, results)]}, map(entry, results))

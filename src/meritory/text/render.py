@@ -127,6 +127,8 @@ class RenderedMemory:
     kind: Kind = "fact"
     provenance: Provenance = "user_stated"
     trust: Trust = "trusted"
+    # The day of a claim whose age matters: "since 3 Nov 2026" or "3 Nov 2026".
+    date: str = ""
 
     def __post_init__(self) -> None:
         if not _HANDLE.fullmatch(self.handle):
@@ -326,7 +328,8 @@ def _render(block: Block, head: str) -> str:
 def _entry(shown: RenderedMemory, nonce: str = "") -> str:
     lines = harmless(shown.content, nonce).split("\n")
     more = (f"\n| {line}" if line else "\n|" for line in lines[1:])
-    return f"{shown.handle}{shown.label}: {lines[0]}" + "".join(more)
+    date = f" ({shown.date})" if shown.date else ""
+    return f"{shown.handle}{shown.label}: {lines[0]}" + "".join(more) + date
 
 
 def _overflow_line(block: Block) -> str:

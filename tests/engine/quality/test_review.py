@@ -162,7 +162,8 @@ def test_keeping_both_is_in_the_history(memory: Memory) -> None:
     assert (entry.action, entry.why) == ("separate", "both were kept by a person")
     assert entry.before == memory.get(newer.id)
     # A value that does not replace the other is no chain any more.
-    assert memory.services.store.newest_of("default", [only_id(memory, "Jenkins")]) == {}
+    store, now = memory.services.store, memory.services.world.now()
+    assert store.later_values(memory.scope, [only_id(memory, "Jenkins")], now) == []
 
 
 def only_id(memory: Memory, word: str) -> str:

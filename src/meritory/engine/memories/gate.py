@@ -76,6 +76,8 @@ class GateVerdict:
     near: tuple[Near, ...] = ()
     survivor: Survivor = "new"
     reason: str = ""
+    # Neighbours that give the same claim another value; the later one of two holds now.
+    chained: tuple[Near, ...] = ()
 
 
 def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool) -> GateVerdict:
@@ -89,6 +91,7 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
     if not near:
         return fallback
     retired: tuple[Near, ...] = ()
+    chained: tuple[Near, ...] = ()
     reason = ""
     # Parse the new text at most once, and only if a neighbour shares enough words.
     words, claim = compare.words_of(new.content), cache(read_claim)
@@ -108,9 +111,13 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
         if verdict.relation == "supersede" and is_free and may_supersede(record, new):
             # A stated change ends every earlier value, not only the nearest one.
             retired, reason = (*retired, neighbour), reason or verdict.reason
-        elif fallback.decision == "stored" and is_near:
+            continue
+        if verdict.relation in ("chain", "supersede") and is_near:
+            chained = (*chained, neighbour)
+        if fallback.decision == "stored" and is_near:
             fallback = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
-    return GateVerdict("superseded", retired, "new", reason) if retired else fallback
+    decided = GateVerdict("superseded", retired, "new", reason) if retired else fallback
+    return replace(decided, chained=chained)
 
 
 def _is_weaker(record: MemoryRecord, other: MemoryRecord) -> bool:

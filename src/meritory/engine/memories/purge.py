@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from meritory.domain.memory import MemoryRecord
 from meritory.engine.learning.label import relabel_sessions
+from meritory.engine.memories.chains import bridges
 from meritory.engine.memories.validate import screened
 from meritory.engine.memories.write import (
     apply_change,
@@ -49,12 +50,15 @@ def purge(services: Services, record: MemoryRecord) -> None:
     now = services.world.now()
 
     def work(transaction: Transaction) -> None:
-        for old in transaction.superseded_by(record.user, record.id):
+        superseded = transaction.superseded_by(record.user, record.id)
+        for old in superseded:
             operation, why = services.world.new_id(), "its successor was erased"
             change = MemoryChange(operation, now, services.actor, "undo", why, old)
             restored = replace(old, superseded_by=None, updated_at=now)
             transaction.update(indexed(restored, {}), change)
+        links = bridges(transaction, record, superseded, now)
         transaction.purge(record.user, record.id)
+        transaction.put_links(record.user, links)
         transaction.count(record.user, "purged")
 
     services.store.write(record.user, work)

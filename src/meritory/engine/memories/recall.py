@@ -7,6 +7,8 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from meritory.domain.errors import Busy, InputError, StorageError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 from meritory.domain.world import World
+from meritory.engine.memories.chains import PresentValue, earlier_values, present_values
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
@@ -21,6 +24,7 @@ from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import keys_in_play
 from meritory.text.terms import query_pairs, query_terms
+from meritory.text.time import asks_about_past
 
 LIMIT_MAX = 1_000
 TRAVERSAL_LIMIT = 50
@@ -35,10 +39,22 @@ _CLOSE_WAIT_S = 2.0
 Floats = NDArray[np.float64]
 
 
+class _Ranked(NamedTuple):
+    """A memory with the index in the pool that its place comes from."""
+
+    at: int
+    memory: MemoryRecord
+    until: datetime | None = None
+
+
 def recall(
     services: Services, scope: Scope, query: str, limit: int, *, explain: bool = False
 ) -> list[Recalled]:
-    """Return the memories that answer a query best, best first."""
+    """Return the memories that answer a query best, best first.
+
+    Of a chain only the memory with the present value is returned, at the best place of the chain.
+    A question about the past also gets the earlier values.
+    """
     text = checked_query(query)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
@@ -50,28 +66,70 @@ def recall(
     final = pool_scores(services, pool, weight)
     candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
     order = candidates[np.argsort(-final[candidates], kind="stable")]
+    choose = _with_earlier if asks_about_past(text) else _present_only
     now = services.world.now()
-    best: list[tuple[int, MemoryRecord]] = []
-    # Some of the best may have expired or changed since: read until there are enough.
+    read: list[_Ranked] = []
+    best: list[_Ranked] = []
+    present: dict[str, PresentValue] = {}
+    # Some of the best may have expired, changed or another value: read until there are enough.
     for start in range(0, len(order), limit + _READ_AHEAD):
         indices = order[start : start + limit + _READ_AHEAD]
         rows = pool.rows[indices]
         records = services.store.fetch(scope, rows, now)
-        best += [
-            (index, records[row])
+        fetched = [
+            _Ranked(index, records[row])
             for index, row in zip(indices.tolist(), rows.tolist(), strict=True)
             if row in records
         ]
+        ids = [one.memory.id for one in fetched]
+        present |= present_values(services.store, scope, ids, now)
+        read += fetched
+        # Equal scores are ordered by id, so that every machine gives the same answer.
+        read.sort(key=lambda one: (-final[one.at], one.memory.id))
+        best = choose(services.store, scope, read, present)
         if len(best) >= limit:
             break
-    # Equal scores are ordered by id, so that every machine gives the same answer.
-    best.sort(key=lambda pair: (-final[pair[0]], pair[1].id))
     del best[limit:]
     parts = _explain(services, pool, best, weight) if explain else [None] * len(best)
     return [
-        Recalled(memory, _rounded(final[index]), part)
-        for (index, memory), part in zip(best, parts, strict=True)
+        Recalled(one.memory, _rounded(final[one.at]), part, one.until)
+        for one, part in zip(best, parts, strict=True)
     ]
+
+
+def _present_only(
+    store: Store, scope: Scope, read: list[_Ranked], present: Mapping[str, PresentValue]
+) -> list[_Ranked]:
+    """Return the memories with present values, each at the best place of its chain."""
+    chosen: dict[str, _Ranked] = {}
+    for one in read:
+        held = present.get(one.memory.id)
+        memory = one.memory if held is None else held.memory
+        chosen.setdefault(memory.id, one._replace(memory=memory))
+    return list(chosen.values())
+
+
+def _with_earlier(
+    store: Store, scope: Scope, read: list[_Ranked], present: Mapping[str, PresentValue]
+) -> list[_Ranked]:
+    """Return all memories, and the present and earlier values that the search did not find."""
+    earlier = earlier_values(store, scope, [one.memory for one in read])
+    found = {one.memory.id for one in read}
+    chosen: list[_Ranked] = []
+    for one in read:
+        held = present.get(one.memory.id)
+        waiting = [one if held is None else one._replace(until=held.until)]
+        if held is not None and held.memory.id not in found:
+            found.add(held.memory.id)
+            chosen.append(one._replace(memory=held.memory))
+        while waiting:
+            current = waiting.pop()
+            chosen.append(current)
+            for value in reversed(earlier.get(current.memory.id, [])):
+                if value.memory.id not in found:
+                    found.add(value.memory.id)
+                    waiting.append(_Ranked(one.at, value.memory, value.until))
+    return chosen
 
 
 def checked_query(query: object) -> str:
@@ -118,11 +176,11 @@ def relevant(pool: SearchPool, floor: float) -> NDArray[np.bool_]:
 
 
 def _explain(
-    services: Services, pool: SearchPool, best: list[tuple[int, MemoryRecord]], weight: Floats
+    services: Services, pool: SearchPool, best: list[_Ranked], weight: Floats
 ) -> list[Parts]:
     """Return the parts of each score. The composite uses the raw cosine (seed 004)."""
-    indices = np.array([index for index, _ in best], np.int64)
-    memories = [memory for _, memory in best]
+    indices = np.array([one.at for one in best], np.int64)
+    memories = [one.memory for one in best]
     cosine = np.nan_to_num(pool.raw_cosine[indices].astype(np.float64))
     ages = composite.age_days(
         services.world.now(), [memory.valid_from or memory.created_at for memory in memories]

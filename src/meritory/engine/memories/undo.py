@@ -9,10 +9,10 @@ from datetime import datetime
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Action, HistoryEntry, MemoryRecord
 from meritory.engine.learning.label import relabel_sessions
-from meritory.engine.memories.gate import revert
+from meritory.engine.memories.gate import gate_in_use, revert
 from meritory.engine.memories.pairs import reopen_links
 from meritory.engine.memories.validate import kept_tags
-from meritory.engine.memories.write import indexed, require_may_change, require_person
+from meritory.engine.memories.write import indexed, relink, require_may_change, require_person
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
 from meritory.store.contract.memories import MemoryChange
@@ -137,6 +137,8 @@ class _Reversal:
         _require_may_revert(self.services, current, record)
         vectors = self.vectors.get(record.content, {})
         self.transaction.update(indexed(record, vectors), self.change("undo", current))
+        gate = gate_in_use(self.services.policy, self.services.embedding.serving_name())
+        relink(self.transaction, gate, current, record, vectors, self.now)
         return record
 
     def restore_superseded(self) -> list[MemoryRecord]:

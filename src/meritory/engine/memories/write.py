@@ -25,7 +25,7 @@ from meritory.domain.memory import (
     Scope,
     WriteResult,
 )
-from meritory.engine.memories import validate
+from meritory.engine.memories import chains, validate
 from meritory.engine.memories.gate import (
     Gate,
     GateVerdict,
@@ -52,6 +52,8 @@ SHARED_FIELDS = tuple(
     for draft_field in fields(Draft)
     if draft_field.name in {field.name for field in fields(MemoryRecord)} - {"created_at"}
 )
+# Fields by which the links of a memory are found, besides its text.
+_RELINKING = frozenset({"valid_from", "agent", "project"})
 UPDATABLE = tuple(name for name in SHARED_FIELDS if name not in ("user", "provenance", "origin"))
 
 
@@ -277,12 +279,24 @@ class WriteBatch:
         existing = self._by_hash.get((item.record.scope, item.digest))
         if existing is not None and self._current_version(existing).is_live:
             return self._refresh(item, self._current_version(existing))
-        verdict = self._judge(item)
+        gate = self._gate
+        # A draft with a stated subject is never the same claim as its neighbours.
+        if item.draft.about or gate is None or gate.embedder not in item.memory.vectors:
+            return self._insert(item, "stored", "")
+        near = self._neighbours(item)
+        verdict = judge(item.record, near, gate.floor, by_person=self._by_person(item))
+        if verdict.decision == "merged":
+            return self._merge(item, verdict.near[0], verdict)
+        result = self._store_judged(item, verdict)
+        links = chains.links_of_new(item.record, near, verdict, gate.floor, self._now)
+        if links:
+            self._transaction.put_links(item.record.user, links)
+        return result
+
+    def _store_judged(self, item: Prepared, verdict: GateVerdict) -> WriteResult:
         if verdict.decision == "stored":
             return self._insert(item, "stored", "")
         nearest = verdict.near[0]
-        if verdict.decision == "merged":
-            return self._merge(item, nearest, verdict)
         if verdict.decision == "superseded":
             olds = [near.memory for near in verdict.near]
             return replace(self._supersede(item, olds, verdict.reason), cosine=nearest.cosine)
@@ -290,11 +304,8 @@ class WriteBatch:
         result = self._insert(item, "kept_both", verdict.reason, nearest.memory.id)
         return replace(result, cosine=nearest.cosine)
 
-    def _judge(self, item: Prepared) -> GateVerdict:
-        # A draft with a stated subject is never the same claim as its neighbours.
-        gate = self._gate
-        if item.draft.about or gate is None or gate.embedder not in item.memory.vectors:
-            return GateVerdict("stored")
+    def _neighbours(self, item: Prepared) -> list[Near]:
+        """Return the live neighbours of a draft, nearest first."""
         neighbours = self._near.get(item.record.id, [])
         stored = {n.memory.id: n.memory for n in neighbours}
         cosines = {n.memory.id: n.cosine for n in neighbours}
@@ -304,8 +315,7 @@ class WriteBatch:
                 cosines[memory_id] = max(cosine, cosines.get(memory_id, cosine))
         near = [Near(self._current.get(i) or stored[i], cosine) for i, cosine in cosines.items()]
         near.sort(key=lambda n: (-n.cosine, n.memory.id))
-        live = [n for n in near if n.memory.is_live][:NEIGHBOUR_LIMIT]
-        return judge(item.record, live, gate.floor, by_person=self._by_person(item))
+        return [n for n in near if n.memory.is_live][:NEIGHBOUR_LIMIT]
 
     def _by_person(self, item: Prepared) -> bool:
         return is_act_of_person(self._services, item.record.origin)
@@ -432,7 +442,9 @@ def update(
             require_person(by_person, what, f"`meritory edit {current.id}`")
         return validate.settled(changed)
 
-    return apply_change(services, record, change, "update", content=values.get("content"))
+    # Links are found by the text, the date and the scope.
+    text = values.get("content", None if _RELINKING.isdisjoint(values) else record.content)
+    return apply_change(services, record, change, "update", content=text)
 
 
 def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
@@ -496,6 +508,7 @@ def apply_change(
     """Apply a change to the current version of a memory and record the version before."""
     now = services.world.now()
     vectors = services.embedding.documents([content])[0] if content is not None else {}
+    gate = gate_in_use(services.policy, services.embedding.serving_name())
 
     def work(transaction: Transaction) -> MemoryRecord:
         current = transaction.get(record.user, record.id)
@@ -503,7 +516,36 @@ def apply_change(
         if changed == current:
             return current
         entry = MemoryChange(services.world.new_id(), now, services.actor, action, why, current)
-        transaction.update(indexed(replace(changed, updated_at=now), vectors), entry)
+        # The text may have changed since it was read, when only other fields are changed.
+        fitting = vectors if changed.content == content else {}
+        transaction.update(indexed(replace(changed, updated_at=now), fitting), entry)
+        relink(transaction, gate, current, changed, fitting, now)
         return transaction.get(record.user, record.id)
 
     return services.store.write(record.user, work)
+
+
+def relink(
+    transaction: Transaction,
+    gate: Gate | None,
+    before: MemoryRecord,
+    record: MemoryRecord,
+    vectors: Mapping[str, Vectors],
+    now: datetime,
+) -> None:
+    """Replace the open links of a memory whose text, date or scope has changed."""
+    if _linked_by(before) == _linked_by(record):
+        return
+    transaction.drop_open_links(record.user, record.id)
+    if gate is None or gate.embedder not in vectors or not record.is_live:
+        return
+    matrix, floor = vectors[gate.embedder][None, :], gate.floor_for(record)
+    probe = NeighbourProbe(record.scope, gate.embedder, matrix, NEIGHBOUR_LIMIT + 1, floor)
+    near = [one for one in transaction.nearest(probe)[0] if one.memory.id != record.id]
+    verdict = judge(record, near[:NEIGHBOUR_LIMIT], gate.floor, by_person=False)
+    links = chains.links_of_changed(record, near[:NEIGHBOUR_LIMIT], verdict, gate.floor, now)
+    transaction.put_links(record.user, links)
+
+
+def _linked_by(record: MemoryRecord) -> tuple[str, datetime, Scope]:
+    return record.content, chains.since(record), record.scope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from meritory.domain import harness
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import PredictorPolicy
 from meritory.domain.session import Candidate, SessionRecord
+from meritory.engine.memories.chains import dates_of
 from meritory.engine.sessions.ranking import Ranking
 from meritory.rank import exploration
 from meritory.rank import packing as rank_packing
@@ -72,6 +73,8 @@ class PackedMemories:
     # All candidates, with their propensities.
     candidates: tuple[Candidate, ...]
     overflow: tuple[str, ...]
+    # By memory id, of those whose age matters.
+    dates: Mapping[str, str]
     explored: str | None = None
 
 
@@ -109,6 +112,7 @@ def pack_start(run: Ranking, empty: render.Block) -> PackedMemories:
         memories=tuple(texts.records[index] for index in tried.packing.chosen),
         candidates=tuple(candidates),
         overflow=tuple(short_name(texts.records[index]) for index in tried.packing.overflow),
+        dates=texts.dates,
         explored=None if tried.explored is None else candidates[tried.explored].memory_id,
     )
 
@@ -119,6 +123,8 @@ class _Texts:
     def __init__(self, run: Ranking) -> None:
         self._run = run
         self.records: dict[int, MemoryRecord] = {}
+        # By memory id, of those whose age matters.
+        self.dates: dict[str, str] = {}
         # A candidate whose text was not read never fits.
         self._tokens = np.full(len(run.rows), np.iinfo(np.int32).max, np.int64)
         self._chars = self._tokens.copy()
@@ -136,7 +142,11 @@ class _Texts:
             if row in records
         ]
         self.records.update(read)
-        costs = costs_of([record for _, record in read])
+        chosen = [record for _, record in read]
+        store = self._run.services.store
+        dates = dates_of(store, context.scope, chosen, context.text, context.now)
+        self.dates |= dates
+        costs = costs_of(chosen, dates)
         for (index, _), cost in zip(read, costs, strict=True):
             self._tokens[index], self._chars[index] = cost
 
@@ -163,9 +173,10 @@ def pack(
     return rank_packing.pack(order, load, replace(limits, tokens=left))
 
 
-def costs_of(records: Sequence[MemoryRecord]) -> list[render.Cost]:
+def costs_of(records: Sequence[MemoryRecord], dates: Mapping[str, str]) -> list[render.Cost]:
     """Return what each memory costs in a block."""
-    return [render.cost(memory) for memory in as_shown((_LONG_HANDLE, one) for one in records)]
+    shown = as_shown(((_LONG_HANDLE, one) for one in records), dates)
+    return [render.cost(memory) for memory in shown]
 
 
 def short_name(record: MemoryRecord) -> str:
@@ -173,10 +184,19 @@ def short_name(record: MemoryRecord) -> str:
     return f"{record.id[:_NAME_ID_CHARS]} {record.content}"
 
 
-def as_shown(handled: Iterable[tuple[str, MemoryRecord]]) -> tuple[render.RenderedMemory, ...]:
-    """Return memories with their handles in the form that a block renders."""
+def as_shown(
+    handled: Iterable[tuple[str, MemoryRecord]], dates: Mapping[str, str]
+) -> tuple[render.RenderedMemory, ...]:
+    """Return memories with their handles and dates in the form that a block renders."""
     return tuple(
-        render.RenderedMemory(handle, record.content, record.kind, record.provenance, record.trust)
+        render.RenderedMemory(
+            handle,
+            record.content,
+            record.kind,
+            record.provenance,
+            record.trust,
+            dates.get(record.id, ""),
+        )
         for handle, record in handled
     )
 

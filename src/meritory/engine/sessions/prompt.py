@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
+from meritory.engine.memories.chains import dates_of, present_values
 from meritory.engine.memories.recall import pool_scores
 from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
@@ -38,6 +39,7 @@ from meritory.text.entities import keys_in_play
 from meritory.text.extract.attribution import TYPED_LIMIT_CHARS
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms
+from meritory.text.time import asks_about_past
 from meritory.text.tokens import token_estimate
 
 # A note is named in this many rating requests at most, from the one that shows it.
@@ -288,6 +290,7 @@ def pack_prompt(run: PromptRun) -> None:
     """Choose what fits and write the text around it."""
     if run.request.is_silent:
         run.memories, run.shown = (), ()
+    _replace_old_values(run)
     services, session, policy = run.services, run.session, run.services.policy.session
     number = session.injection_count + 1
     rated = {one.memory_id for one in services.store.ratings(session.user, session.key)}
@@ -304,14 +307,16 @@ def pack_prompt(run: PromptRun) -> None:
         explain=not session.is_explained,
         status_line=status_line(services, session.user, known_state(services, session.user)),
     )
-    chosen, overflow = _fit(run, empty, policy)
+    now = services.world.now()
+    dates = dates_of(services.store, session.scope, run.memories, run.text, now)
+    chosen, overflow = _fit(run, empty, policy, dates)
     # A memory that is shown again after a compaction keeps its handle.
     handles = {row.memory_id: row.handle for row in run.shown}
     fresh = [record for record in chosen if record.id not in handles]
     numbered = packing.numbered(fresh, session.handle_count + 1)
     handles |= {record.id: handle for handle, record in numbered}
     handled = [(handles[record.id], record) for record in chosen]
-    full = replace(empty, memories=packing.as_shown(handled), overflow=overflow)
+    full = replace(empty, memories=packing.as_shown(handled, dates), overflow=overflow)
     has_news = bool(handled or full.overflow)
     text = render.render_prompt(full) if has_news or (earlier and empty.ask) else ""
     source: dict[str, tuple[str, int]] = {
@@ -336,7 +341,7 @@ def pack_prompt(run: PromptRun) -> None:
             kind="prompt",
             turn=session.prompt_count,
             code=full.code,
-            at=services.world.now(),
+            at=now,
             token_count=token_estimate(text),
             memories=tuple((handle, record.id) for handle, record in handled),
             is_explained=full.ask and bool(handled or earlier),
@@ -344,14 +349,37 @@ def pack_prompt(run: PromptRun) -> None:
         )
 
 
+def _replace_old_values(run: PromptRun) -> None:
+    """Put the present values of claims in the place of earlier ones, unless the agent has them.
+
+    A prompt about the past gets the earlier ones behind them.
+    """
+    session, services, now = run.session, run.services, run.services.world.now()
+    ids = [one.id for one in run.memories]
+    present = present_values(services.store, session.scope, ids, now, trusted=True) if ids else {}
+    if not present:
+        return
+    is_about_past, barred = asks_about_past(run.text), run.barred
+    known = {one.memory_id: one for one in run.candidates}
+    memories: dict[str, MemoryRecord] = {}
+    for record in run.memories:
+        newest = present[record.id].memory if record.id in present else None
+        if newest is not None and newest.id not in barred and not is_stored_by(session, newest):
+            memories.setdefault(newest.id, newest)
+            known.setdefault(newest.id, _unranked(newest, known[record.id].final_score, "recall"))
+        if newest is None or is_about_past:
+            memories.setdefault(record.id, record)
+    run.memories, run.candidates = tuple(memories.values()), tuple(known.values())
+
+
 def _fit(
-    run: PromptRun, empty: render.Block, policy: SessionPolicy
+    run: PromptRun, empty: render.Block, policy: SessionPolicy, dates: Mapping[str, str]
 ) -> tuple[list[MemoryRecord], tuple[str, ...]]:
     """Return the memories that fit, and the names of required ones that do not.
 
     A required memory that the session knows about already is not named again.
     """
-    costs = packing.costs_of(run.memories)
+    costs = packing.costs_of(run.memories, dates)
     packed = packing.pack(
         range(len(costs)),
         rank_packing.Load(

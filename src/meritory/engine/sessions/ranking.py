@@ -6,7 +6,8 @@ Each stage takes a `Ranking`, reads what earlier stages put into it and adds its
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -17,6 +18,7 @@ from meritory.domain.errors import BadReply
 from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate, CandidateSource
 from meritory.domain.world import epoch_days
+from meritory.engine.memories.chains import present_values
 from meritory.engine.predictor.state import PredictorState, served_kind, state_of
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import Context, StartRequest
@@ -28,11 +30,14 @@ from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
 from meritory.text.entities import entity_key
 from meritory.text.terms import MAX_TERMS, query_pairs, title_scores, title_words
+from meritory.text.time import asks_about_past
 
 # How many memories each source may name: a third of the pool, and never fewer than this. Words
 # may fill the pool, because a long context has many (ADR 0010).
 SOURCE_LIMIT = 50
 TRAVERSAL_LIMIT = 50
+# The origin of a candidate that is in the pool for the earlier values of its claim.
+CHAIN = "chain"
 # A memory younger than this is never shown for exploration.
 EXPLORE_AFTER_DAYS = 1.0
 # Worth showing whatever the session is about.
@@ -82,6 +87,8 @@ class Ranking:
     context: Context = field(init=False)
     # Stage candidates.
     pool: CandidatePool = field(init=False)
+    # By the id of a candidate the id of the one with the present value of its claim.
+    present: Mapping[str, str] = field(default_factory=dict, init=False)
     # Stage baseline.
     state: PredictorState = field(init=False)
     effective: Floats = field(init=False)
@@ -153,7 +160,8 @@ def gather_candidates(run: Ranking) -> None:
         phrases=query_pairs(context.text),
         injectable_at=now,
     )
-    gathered = store.gather(Gathering(search, limit, helped, tuple({*about, *required})))
+    gathering = Gathering(search, limit, helped, tuple({*about, *required}))
+    gathered = store.gather(gathering)
     visible = set(gathered.rows.tolist())
     row_of = gathered.row_of_id
     pooled = rank_candidates.pool(
@@ -168,6 +176,25 @@ def gather_candidates(run: Ranking) -> None:
         size,
     )
     run.pool = _describe(run, gathered, pooled, hindsight)
+    values = present_values(store, scope, run.pool.ids, now, trusted=True)
+    run.present = {old_id: value.memory.id for old_id, value in values.items()}
+    missing = set(run.present.values()) - set(run.pool.ids)
+    if missing:
+        gathered = store.gather(replace(gathering, ids=(*gathering.ids, *sorted(missing))))
+        run.pool = _describe(run, gathered, _with_chain(pooled, gathered, missing), hindsight)
+
+
+def _with_chain(
+    pooled: rank_candidates.PooledCandidates, gathered: Gathered, missing: Collection[str]
+) -> rank_candidates.PooledCandidates:
+    """Return the pool with memories that hold the present values of candidates."""
+    origins = dict(zip(pooled.rows, pooled.origins, strict=True))
+    for memory_id in missing:
+        if memory_id in gathered.row_of_id:
+            origins.setdefault(gathered.row_of_id[memory_id], frozenset({CHAIN}))
+    # Some may be gone since the first search.
+    rows = sorted(origins.keys() & set(gathered.rows.tolist()))
+    return rank_candidates.PooledCandidates(tuple(rows), tuple(origins[row] for row in rows))
 
 
 def _describe(
@@ -331,18 +358,31 @@ def diversify(run: Ranking) -> None:
         pool.required[fusion.order],
         apart,
     )
+    final, overlaps = np.empty(len(fusion.order)), np.empty(len(fusion.order), np.int64)
+    final[fusion.order], overlaps[fusion.order] = spread.scores, spread.overlaps
+    is_worth, is_old = _is_worth(run), np.zeros(len(final), np.bool_)
+    place = {memory_id: index for index, memory_id in enumerate(pool.ids)}
+    is_about_past = bool(run.present) and asks_about_past(run.context.text)
+    for old_id, new_id in run.present.items():
+        if old_id in place and new_id in place:
+            # The present value takes the best place of its chain. The others are shown only when
+            # the session is about the past.
+            old, new = place[old_id], place[new_id]
+            final[new] = max(final[new], final[old])
+            is_worth[new] |= is_worth[old]
+            is_old[old] = not is_about_past
     order = fusion.order[spread.order]
-    final = np.empty(len(order))
-    final[fusion.order] = spread.scores
+    order = order[np.lexsort((is_old[order], -final[order]))]
     run.candidates = _candidates(run, order, final[order])
     run.rows = pool.rows[order]
     run.required = pool.required[order]
-    run.is_worth = _is_worth(run)[order]
+    run.is_worth = (is_worth & ~is_old)[order]
     created_days = np.array([trait.created_days for trait in pool.traits], np.float64)
-    run.can_explore = (epoch_days(run.context.now) - created_days > EXPLORE_AFTER_DAYS)[order]
+    is_settled = epoch_days(run.context.now) - created_days > EXPLORE_AFTER_DAYS
+    run.can_explore = (is_settled & ~is_old)[order]
     run.baseline_ranks = fusion.baseline_ranks[order]
     run.predictor_ranks = fusion.predictor_ranks[order]
-    run.overlaps = spread.overlaps[spread.order]
+    run.overlaps = overlaps[order]
 
 
 def _candidates(run: Ranking, order: Rows, final: Floats) -> tuple[Candidate, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Injection, SessionRecord
+from meritory.engine.memories.chains import dates_of
 from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import state_of, status_line
 from meritory.engine.services import Services
@@ -70,7 +71,8 @@ def pack_opening(run: SessionRun) -> None:
     handled = packing.numbered(packed.memories, first=1)
     text = _render_opening(empty, policy.start_tokens)[0] if empty.invite else ""
     if handled or packed.overflow:
-        full = replace(empty, memories=packing.as_shown(handled), overflow=packed.overflow)
+        memories = packing.as_shown(handled, packed.dates)
+        full = replace(empty, memories=memories, overflow=packed.overflow)
         text, token_count = _render_opening(full, policy.start_tokens)
         run.injection = Injection(
             number=FIRST_INJECTION,
@@ -187,6 +189,8 @@ def resume(services: Services, session: SessionRecord, awaits_receipt: bool = Fa
     ]
     live = live_memories(services, session, [*first, *left])
     shown = [(handles[one], live[one], records[one]) for one in first if one in live]
+    records_shown = [record for _, record, _ in shown]
+    dates = dates_of(store, session.scope, records_shown, session.context, services.world.now())
     block = packing.empty_block(store, services.policy.predictor, session, FIRST_INJECTION)
     full = replace(
         block,
@@ -195,7 +199,7 @@ def resume(services: Services, session: SessionRecord, awaits_receipt: bool = Fa
         status_line=status_line(services, session.user, state_of(services, session.user)),
         explain=True,
         invite=services.invites(session.harness),
-        memories=packing.as_shown((handle, record) for handle, record, _ in shown),
+        memories=packing.as_shown(((handle, record) for handle, record, _ in shown), dates),
         overflow=tuple(packing.short_name(live[one]) for one in left if one in live),
     )
     text = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -176,9 +177,13 @@ GraphQuery = Scoped.plus(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit(MemoryRecord):
-    """A memory that a search found, with its score and, on request, the numbers behind it."""
+    """A memory that a search found, with its score and, on request, the numbers behind it.
+
+    `until` is when the next value of its claim began, for an earlier one.
+    """
 
     score: float
+    until: datetime | None = None
     parts: Parts | UnsetType = UNSET
 
 
@@ -363,6 +368,7 @@ def search(call: Call) -> Results[Hit]:
             Hit(
                 **{name: getattr(hit.memory, name) for name in names},
                 score=hit.score,
+                until=hit.until,
                 parts=UNSET if hit.parts is None else hit.parts,
             )
             for hit in call.memory().recall(wanted.query, wanted.limit, wanted.explain)

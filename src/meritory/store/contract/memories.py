@@ -69,6 +69,19 @@ class Near:
     cosine: float
 
 
+class LaterValue(NamedTuple):
+    """A memory, and one that gives its claim a later value."""
+
+    older_id: str
+    newer_id: str
+    # By a person or an agent, or because the newer one superseded the other.
+    is_decided: bool
+    # Since when the newer value holds.
+    since: datetime
+    # Whether a search may show the newer one now.
+    is_present: bool
+
+
 @dataclass(frozen=True, slots=True)
 class NeighbourProbe:
     """A search for the live memories of exactly one scope that are nearest to vectors."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import LinkDecision, LinkKind, MemoryLink
+from meritory.domain.memory import LinkDecision, LinkKind, MemoryLink, Scope
 from meritory.domain.world import moment_text
-from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json
+from meritory.store.contract.memories import LaterValue
+from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment
+from meritory.store.sql.memories import visible_scopes
 
-# A chain is followed so far.
-CHAIN_LIMIT = 64
 _LINKS = RecordTable("memory_links", MemoryLink, owner=("user",))
 _LIVE = "deleted_at IS NULL AND superseded_by IS NULL"
 # By id, one after the other: for IN, SQLite reads all memories of the user for every link.
@@ -20,18 +20,41 @@ _BOTH_LIVE = " AND ".join(
         AND m.id = memory_links.{end} AND {_LIVE})"""  # noqa: S608 - our names
     for end in ("older_id", "newer_id")
 )
-# Every live memory that a chain leads to from each of the given ones, latest first.
-_LATER = f"""WITH RECURSIVE later (start, id, depth) AS (
-        SELECT id, id, 0 FROM memories
-            WHERE user = :user AND id IN (SELECT value FROM json_each(:ids))
+_IS_CHAIN = "coalesce(k.decision, k.kind) = 'newer'"
+_GIVEN = "SELECT value FROM json_each(:ids)"
+# Every memory that later values lead to. One step is a link, or what superseded a memory; it is a
+# join with both ways because PostgreSQL allows one recursive SELECT. UNION ends circles.
+_LATER = f"""WITH RECURSIVE later (id) AS (
+        SELECT k.newer_id FROM memory_links k
+            WHERE k.user = :user AND k.older_id IN ({_GIVEN}) AND {_IS_CHAIN}
         UNION
-        SELECT l.start, k.newer_id, l.depth + 1 FROM later l
-            JOIN memory_links k ON k.user = :user AND k.older_id = l.id
-                AND coalesce(k.decision, k.kind) = 'newer'
-            WHERE l.depth < :limit)
-    SELECT DISTINCT l.start, m.id, coalesce(m.valid_from, m.created_at) AS since FROM later l
-        JOIN memories m ON m.user = :user AND m.id = l.id AND {_LIVE}
-    WHERE l.id <> l.start ORDER BY since DESC, m.id DESC"""  # noqa: S608
+        SELECT coalesce(k.newer_id, s.superseded_by) FROM later l
+            JOIN (SELECT 0 AS way UNION ALL SELECT 1 AS way) w ON 1 = 1
+            LEFT JOIN memory_links k ON w.way = 0 AND k.user = :user AND k.older_id = l.id
+                AND {_IS_CHAIN}
+            LEFT JOIN memories s ON w.way = 1 AND s.user = :user AND s.id = l.id
+            WHERE coalesce(k.newer_id, s.superseded_by) IS NOT NULL),
+    steps (older_id, newer_id, is_decided) AS (
+        SELECT k.older_id, k.newer_id, CASE WHEN k.decision IS NULL THEN 0 ELSE 1 END
+            FROM memory_links k WHERE k.user = :user AND {_IS_CHAIN}
+                AND (k.older_id IN ({_GIVEN}) OR k.older_id IN (SELECT id FROM later))
+        UNION
+        SELECT s.id, s.superseded_by, 1 FROM memories s
+            WHERE s.user = :user AND s.superseded_by IS NOT NULL
+                AND s.id IN (SELECT id FROM later))
+    SELECT p.older_id, p.newer_id, p.is_decided, coalesce(m.valid_from, m.created_at),
+        CASE WHEN m.deleted_at IS NULL AND m.superseded_by IS NULL
+            AND (m.valid_until IS NULL OR m.valid_until > :now)
+            AND (m.trust = 'trusted' OR :trusted = 0) THEN m.scope END
+    FROM steps p JOIN memories m ON m.user = :user AND m.id = p.newer_id
+    ORDER BY p.older_id, p.newer_id"""  # noqa: S608
+# The memories whose value directly gave way to one of the given ones.
+_EARLIER = f"""SELECT k.older_id, k.newer_id FROM memory_links k
+        WHERE k.user = :user AND k.newer_id IN ({_GIVEN}) AND {_IS_CHAIN}
+    UNION
+    SELECT s.id, s.superseded_by FROM memories s
+        WHERE s.user = :user AND s.superseded_by IN ({_GIVEN})
+    ORDER BY 1, 2"""  # noqa: S608
 
 
 class SqlLinkReads(SqlReader):
@@ -71,13 +94,28 @@ class SqlLinkReads(SqlReader):
             {"user": user, "kind": kind, "limit": limit},
         )
 
-    def newest_of(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return by memory the live one with the newest value of its claim, if another has it."""
-        names = {"user": user, "ids": as_json(memory_ids), "limit": CHAIN_LIMIT}
-        newest: dict[str, str] = {}
-        for start, memory_id, _ in self._all(user, _LATER, names):
-            newest.setdefault(start, memory_id)
-        return newest
+    def later_values(
+        self, scope: Scope, memory_ids: Sequence[str], now: datetime, *, trusted: bool = False
+    ) -> list[LaterValue]:
+        """Return every step from these memories to later values of their claims.
+
+        Present is a value that is live and valid, that the scope may see, and that is trusted if
+        it must be.
+        """
+        names = {"user": scope.user, "ids": as_json(memory_ids), "now": moment_text(now)}
+        with self._reading(scope.user) as connection:
+            rows = connection.execute(_LATER, {**names, "trusted": int(trusted)}).fetchall()
+            # Most memories have no later value.
+            visible = frozenset(visible_scopes(connection, scope)) if rows else frozenset()
+        return [
+            LaterValue(older_id, newer_id, bool(is_decided), moment(since), number in visible)
+            for older_id, newer_id, is_decided, since, number in rows
+        ]
+
+    def earlier_values(self, user: str, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the memories that one of these directly followed, in any state, with that one."""
+        names = {"user": user, "ids": as_json(memory_ids)}
+        return [(older_id, newer_id) for older_id, newer_id in self._all(user, _EARLIER, names)]
 
 
 class SqlLinkWrites(SqlLinkReads):
@@ -90,6 +128,14 @@ class SqlLinkWrites(SqlLinkReads):
         self.connection.executemany(
             f"{_LINKS.insert} ON CONFLICT (user, older_id, newer_id) DO NOTHING",
             [_LINKS.values(link, user=user) for link in links],
+        )
+
+    def drop_open_links(self, user: str, memory_id: str) -> None:
+        """Delete the links of a memory about which nothing is decided."""
+        self.connection.execute(
+            """DELETE FROM memory_links WHERE user = :user AND decision IS NULL
+                AND (older_id = :id OR newer_id = :id)""",
+            {"user": user, "id": memory_id},
         )
 
     def decide_link(

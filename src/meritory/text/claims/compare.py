@@ -26,7 +26,7 @@ from meritory.text.words import (
     REPLACE_VERBS,
 )
 
-Relation = Literal["merge", "supersede", "keep_both"]
+Relation = Literal["merge", "supersede", "chain", "keep_both"]
 Survivor = Literal["old", "new"]
 
 # If each text has more words of its own than this, the two are different claims: only articles,
@@ -102,6 +102,8 @@ def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
         return ClaimVerdict("supersede", "new", reason)
     if not old.keys or not new.keys:
         return ClaimVerdict("keep_both", preferred, "nothing to compare")
+    if reason := _other_value(old, new):
+        return ClaimVerdict("chain", "new", reason)
     only_old = [key for key in dict.fromkeys(old.keys) if key not in new.keys]
     only_new = [key for key in dict.fromkeys(new.keys) if key not in old.keys]
     difference = "same words in another order"
@@ -247,9 +249,21 @@ def _next_of(keys: Sequence[str], start: int, wanted: set[str]) -> int:
 def _new_value(
     old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
 ) -> str | None:
-    """Return the reason if the texts differ in one short slot only, and it has a single value."""
-    if "now" not in new.changes:
+    """Return the reason if the new text says that a single value is another one now."""
+    return _differing_slot(old, new, old_keys, new_keys) if "now" in new.changes else None
+
+
+def _other_value(old: Claim, new: Claim) -> str | None:
+    """Return the reason if the texts give one claim two values, without a word of change."""
+    if old.changes | new.changes or "?" in (*old.keys, *new.keys):
         return None
+    return _differing_slot(old, new, _loose(old.keys), _loose(new.keys))
+
+
+def _differing_slot(
+    old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
+) -> str | None:
+    """Return the reason if the texts differ in one short slot only, and it has a single value."""
     lead = _common_prefix(old_keys, new_keys)
     tail = _common_prefix(old_keys[lead:][::-1], new_keys[lead:][::-1])
     was, now = old_keys[lead : len(old_keys) - tail], new_keys[lead : len(new_keys) - tail]

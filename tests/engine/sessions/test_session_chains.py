@@ -1,0 +1,193 @@
+"""Sessions show the present value of a claim, in the place of earlier ones, with its date."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+
+from session_kit import HERON, TERSE, Desk, filler
+
+from meritory.domain.memory import MemoryLink
+from meritory.engine import pipeline
+from meritory.engine.sessions.prompt import PromptRequest
+from meritory.text.tokens import token_estimate
+
+OLD = "The release train leaves from platform osprey"
+NEW = "The release train leaves from platform kestrel"
+ASKED = "from which platform does the release train leave?"
+PAST = "from which platform did the release train leave before?"
+
+
+def chained(desk: Desk, *texts: str, **fields: object) -> list[str]:
+    """Store texts a day apart, as the values of one claim."""
+    ids: list[str] = []
+    for text in texts:
+        ids += desk.note(text, **fields)
+        desk.clock.go(days=1)
+    for older, newer in itertools.pairwise(ids):
+        link(desk, older, newer)
+    return ids
+
+
+def link(desk: Desk, older: str, newer: str) -> None:
+    planted = MemoryLink(
+        older_id=older,
+        newer_id=newer,
+        kind="newer",
+        cosine=0.9,
+        reason="test",
+        at=desk.clock.now,
+    )
+    user = desk.memory.scope.user
+    desk.store.write(user, lambda transaction: transaction.put_links(user, [planted]))
+
+
+def dates(text: str) -> dict[str, str]:
+    """By handle the date in brackets at the end of a memory of one line."""
+    found = re.findall(r"^(m\d+)[a-z ]*: .* \(([^()]*\d{4})\)$", text, re.MULTILINE)
+    return dict(found)
+
+
+def test_a_start_shows_the_present_value_with_its_date(desk: Desk) -> None:
+    old, new = chained(desk, OLD, NEW)
+    desk.note(HERON, TERSE)
+    session = desk.memory.session("run", context=ASKED)
+    assert session.memories[0].id == new
+    assert old not in {one.id for one in session.memories}
+    assert dates(session.inject) == {"m1": "since 3 Mar 2026"}
+    # Served as a candidate with its features: there is as much to learn from as before.
+    row = desk.rows()[old]
+    assert row.candidate.features
+    assert not row.candidate.was_injected
+    assert desk.rows()[new].candidate.rank < row.candidate.rank
+
+
+def test_a_start_without_a_task_hides_earlier_values_too(desk: Desk) -> None:
+    old, _, newest = chained(desk, OLD, NEW, "The release train leaves from platform merlin")
+    session = desk.memory.session("run")
+    shown = {one.id for one in session.memories}
+    assert newest in shown
+    assert old not in shown
+    assert len(shown) == 1
+
+
+def test_the_present_value_comes_into_the_pool_for_an_earlier_one(
+    desks: Callable[..., Desk],
+) -> None:
+    desk = desks(embedder_kind="none")
+    old, new = chained(desk, OLD, "Heron goes by bus", importance=0.0)
+    desk.note(*filler(190), importance=1.0)
+    session = desk.memory.session("run", context=ASKED)
+    row = desk.rows()[new].candidate
+    assert row.origins == ("chain",)
+    assert row.features
+    assert session.memories[0].id == new
+    assert old in session.ranking
+    assert old not in {one.id for one in session.memories}
+
+
+def test_a_hidden_value_is_never_tried_out(desks: Callable[..., Desk]) -> None:
+    desk = desks(predictor_scorer="random")
+    desk.grant(0.5)
+    desk.tune(exploration_rate=1.0, start_limit=2)
+    old, _ = chained(desk, OLD, NEW)
+    desk.note(*filler(4))
+    desk.clock.go(days=2)
+    for number in range(12):
+        session = desk.memory.session(f"run{number}", context=ASKED)
+        assert old not in {one.id for one in session.memories}
+
+
+def test_a_pin_is_shown_beside_its_later_value(desk: Desk) -> None:
+    old, new = chained(desk, OLD, NEW)
+    desk.memory.update(old, pinned=True)
+    session = desk.memory.session("run", context=ASKED)
+    assert {one.id for one in session.memories} == {old, new}
+    handle = {one.id: one.handle for one in session.memories}
+    assert dates(session.inject) == {handle[new]: "since 3 Mar 2026"}
+
+
+def test_a_prompt_gets_the_present_value_in_place_of_a_hit(desk: Desk) -> None:
+    desk.note(HERON)
+    session = desk.memory.session("run", context="where is heron?")
+    old, new = chained(desk, OLD, "Heron goes by bus")
+    served = session.prompt(ASKED)
+    assert [one.id for one in served.memories] == [new]
+    assert dates(served.inject) == {served.memories[0].handle: "since 3 Mar 2026"}
+    assert desk.rows()[new].candidate.was_injected
+    # The agent has it now, so the earlier one is no news.
+    assert session.prompt(ASKED).memories == ()
+    assert old not in {one.id for one in session.memories}
+
+
+def test_the_first_prompt_of_a_session_gets_the_present_value(desk: Desk) -> None:
+    session = desk.memory.session("run")
+    old, new = chained(desk, OLD, NEW)
+    served = session.prompt(ASKED)
+    assert [one.id for one in served.memories] == [new]
+    assert old in desk.rows()
+
+
+def test_a_prompt_about_the_past_gets_both_values(desk: Desk) -> None:
+    session = desk.memory.session("run", context="where is heron?")
+    old, new = chained(desk, OLD, NEW)
+    served = session.prompt(PAST)
+    assert [one.id for one in served.memories] == [new, old]
+    first, second = (one.handle for one in served.memories)
+    assert dates(served.inject) == {first: "since 3 Mar 2026", second: "until 3 Mar 2026"}
+
+
+def test_a_first_prompt_about_the_past_adds_the_earlier_value(desk: Desk) -> None:
+    old, new = chained(desk, OLD, NEW)
+    session = desk.memory.session("run")
+    assert [one.id for one in session.memories] == [new]
+    served = session.prompt(PAST)
+    assert [one.id for one in served.memories] == [old]
+    assert dates(served.inject) == {served.memories[0].handle: "until 3 Mar 2026"}
+
+
+def test_what_was_never_delivered_is_replaced_too(desk: Desk) -> None:
+    session = desk.memory.session("run", context="where is heron?")
+    old, new = desk.note(OLD, NEW)
+    asked = PromptRequest("run", desk.memory.scope, ASKED, awaits_receipt=True)
+    desk.memory.forget(new)
+    assert [one.id for one in pipeline.prompt(desk.memory.services, asked).memories] == [old]
+    desk.memory.undo(new)
+    link(desk, old, new)
+    assert [one.id for one in session.prompt("qqqq zzzz").memories] == [new]
+
+
+def test_only_a_memory_whose_age_matters_has_a_date(desk: Desk) -> None:
+    (gone,) = desk.note("The mascot is an otter")
+    desk.clock.go(days=1)
+    desk.memory.remember("The mascot is a badger", supersedes=gone)
+    desk.note(HERON, "The build cache is now on the second disk")
+    desk.note("Never deploy version 2 on Fridays", kind="constraint")
+    desk.note("Currently prefers tea", kind="preference")
+    desk.memory.remember("The lease is now held by Ida", valid_from="2025-11-03T23:30:00+00:00")
+    session = desk.memory.session("run")
+    handle = {one.content: one.handle for one in session.memories}
+    assert dates(session.inject) == {
+        handle["The mascot is a badger"]: "since 3 Mar 2026",
+        handle["The build cache is now on the second disk"]: "3 Mar 2026",
+        handle["The lease is now held by Ida"]: "3 Nov 2025",
+    }
+
+
+def test_a_block_with_dates_is_the_same_text_again(desk: Desk) -> None:
+    chained(desk, OLD, NEW)
+    desk.note(HERON, "The build cache is now on the second disk")
+    first = desk.memory.session("run", context=PAST)
+    assert "(until 3 Mar 2026)" in first.inject
+    desk.clock.go(days=400)
+    assert desk.memory.session("run").inject == first.inject
+
+
+def test_dates_are_paid_from_the_budget(desks: Callable[..., Desk]) -> None:
+    budget = 400
+    desk = desks(session_start_tokens=budget, session_start_limit=50)
+    desk.note(*(f"The {text} now" for text in filler(40)))
+    session = desk.memory.session("run")
+    assert len(dates(session.inject)) == len(session.memories) > 3
+    assert token_estimate(session.inject) <= budget
