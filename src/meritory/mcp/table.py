@@ -209,10 +209,11 @@ TOOLS: Final[tuple[Tool, ...]] = (
             {
                 **_strings("id", "outcome", "reason"),
                 "other_id": _MAYBE,
-                "memory": _MEMORY,
+                # As in memory_get. Every session loads this tool, so its schema is short.
+                "memory": _of("object"),
                 "quoted": _of("boolean"),
-                "resolved": _list(_object(_strings("id", "result", "reason"))),
-                "similar": _list(_object({**_strings("id", "content", "link"), "cosine": _NUMBER})),
+                "resolved": _list(_of("object")),
+                "similar": _list(_of("object")),
                 **_MARKS,
             },
             *("quoted", "resolved", "similar"),

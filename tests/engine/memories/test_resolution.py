@@ -322,6 +322,13 @@ def test_a_quote_lifts_no_foreign_text(memory: Memory, origin: str) -> None:
     assert (result.memory.trust, result.memory.provenance) == ("untrusted", "assistant_derived")
 
 
+def test_a_session_of_another_project_verifies_nothing(memory: Memory) -> None:
+    typed(memory, "s1")
+    args = (memory, "We use pnpm, not npm", "We use pnpm, not npm", "s1")
+    assert quoted(*args, project="shop").is_quoted is False
+    assert quoted(*args).is_quoted is True
+
+
 def test_a_session_without_prompts_of_a_hook_verifies_nothing(memory: Memory) -> None:
     memory.session("s1").prompt("We use pnpm, not npm.")
     result = quoted(memory, "We use pnpm, not npm", "We use pnpm, not npm", "s1")
