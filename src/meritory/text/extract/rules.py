@@ -196,15 +196,22 @@ def _claim(sentence: Spoken, index: int, usable: Iterable[Cue]) -> FoundClaim | 
     """Return the claim of the first cue that a sentence matches, None when it only asks."""
     plain = sentence.bare.replace("\u2019", "'")
     lowered = plain.lower()
-    for cue in usable:
+    starts: list[tuple[int, int, int, Cue]] = []
+    for order, cue in enumerate(usable):
         if not any(word in lowered for word in cue.needs):
             continue
-        for match in islice(cue.pattern.finditer(plain), MATCH_LIMIT):
-            found = _read_match(sentence, plain, cue, match.start("claim"), match.end("claim"))
-            if found is not None:
-                return _judged(found, cue, index, sentence.text, plain[: match.start("claim")])
-            if not cue.is_plain:
-                return None
+        for match in islice(cue.pattern.finditer(plain), MATCH_LIMIT if cue.is_plain else 1):
+            start, end = match.span("claim")
+            if cue.is_plain:
+                starts.append((start, order, end, cue))
+                continue
+            found = _read_match(sentence, plain, cue, start, end)
+            return _judged(found, cue, index, sentence.text, plain[:start]) if found else None
+    # The first plain statement of the sentence, and those that continue it, are one claim.
+    for start, _, end, cue in sorted(starts, key=lambda one: one[:2]):
+        found = _read_match(sentence, plain, cue, start, end)
+        if found is not None:
+            return _judged(found, cue, index, sentence.text, plain[:start])
     return None
 
 
