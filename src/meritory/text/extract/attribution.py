@@ -73,6 +73,8 @@ _QUOTED_WHOLE: Final = re.compile(
 _PARAGRAPH: Final = re.compile(r"[^\n]+(?:\n(?![ \t]*\n)[^\n]+)*")
 _END: Final = re.compile(
     r"(?<![ei]\.[eg])(?<!\bvs)(?<!\betc)(?<!\bcf)[.!?]+[\"')\]]*(?=\s|\Z)"
+    # Scripts without spaces have none after a full stop either.
+    r"|[\u3002\uff01\uff1f]+[\u201d\u300d\u300f\uff09]*"
     # A line ends a sentence, except where it only wraps.
     r"|\n[ \t]*(?=\n)|\n(?=\s*(?:[-*+\u2022]|\d+[.)])\s)|\n(?![ \t]*[a-z])|(?<=[:;,])\n"
 )
@@ -98,7 +100,7 @@ class Spoken:
     @property
     def is_question(self) -> bool:
         """Whether it ends with a question mark."""
-        return self.text.rstrip("\"') ").endswith("?")
+        return self.text.rstrip("\"') ").endswith(("?", "\uff1f"))
 
 
 @dataclass(frozen=True, slots=True)
