@@ -85,7 +85,7 @@ _STATED_KINDS: Final[tuple[Kind, ...]] = ("constraint", "preference", "decision"
 _AGENT_ROLES: Final = frozenset({"assistant", "edit", "tool"})
 
 # Loose ends are stripped without a pattern, which could take minutes on a long run of them.
-_ENDS: Final = " ,;:.!"
+_ENDS: Final = " ,;:.!\u3002\uff01\uff0c\uff1b"
 _LOOSE_ENDS: Final = f"{_ENDS}\u2013\u2014-"
 _WORD: Final = re.compile(r"[^\W_][\w'’./@+-]*")
 # "The build is the build" says nothing.
