@@ -137,7 +137,8 @@ def read(turns: Sequence[Turn]) -> Extraction:
 def reason_to_decline(content: str, language: str = "en") -> str | None:
     """Return why a claim would not help later, None when it may."""
     said = [word.lower().replace("’", "'") for word in _WORD.findall(content)]
-    if len(said) < MIN_WORDS and not UNSPACED.search(content):
+    # "I'm" is two words.
+    if len(said) + content.count("'") < MIN_WORDS and not UNSPACED.search(content):
         return "it says too little"
     passing = phrase(language, "passing").search(content)
     if not passing and not says_change(content):
