@@ -77,8 +77,7 @@ def earlier_words(turns: Sequence[Turn], kept: Sequence[Turn]) -> tuple[Turn, ..
 
 
 def _has_candidates(turns: Sequence[Turn]) -> bool:
-    result = rules.read(turns)
-    return bool(result.candidates or result.refused)
+    return next(rules.statements(turns), None) is not None
 
 
 def _model(services: Services) -> Extractor | None:

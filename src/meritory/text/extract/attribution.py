@@ -241,6 +241,18 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
     return tuple(found)
 
 
+def split_sentences(text: str) -> tuple[Spoken, ...]:
+    """Return every sentence of a text, whoever wrote it."""
+    bare = _masked(text)
+    stops = [match.end() for match in _END.finditer(bare)]
+    spans = zip([0, *stops], [*stops, len(text)], strict=True)
+    return tuple(
+        Spoken(text[start:stop].strip(), bare[start:stop].strip())
+        for start, stop in spans
+        if text[start:stop].strip()
+    )
+
+
 def _masked(own: str) -> str:
     """Return a text of the same length with quotations masked."""
     bare = _QUOTED.sub(lambda match: "\x01" * len(match.group()), own)

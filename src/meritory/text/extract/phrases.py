@@ -14,6 +14,8 @@ from meritory.text.language import pattern, read_language, word_set, written_out
 LANGUAGES: Final = ("en", "de", "fr", "es", "zh")
 # A language counts if a text has this share of the function words of its most frequent language.
 _MARKS_SHARE: Final = 0.5
+# Fewer function words than this do not tell a language.
+_MARKS_MIN: Final = 2
 # Function words at the start of a long text are enough.
 _MARKS_LIMIT_CHARS: Final = 2_000
 _NEVER: Final = re.compile(r"(?!)")
@@ -78,9 +80,7 @@ def listed(language: str, key: str) -> frozenset[str]:
 def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the languages of a text by its function words; several if they are mixed."""
     sample = "\n".join(texts)[:_MARKS_LIMIT_CHARS]
-    counts = {
-        language: sum(1 for _ in phrase(language, "marks").finditer(sample))
-        for language in LANGUAGES
-    }
-    least = max(1.0, _MARKS_SHARE * max(counts.values()))
-    return tuple(language for language in LANGUAGES if counts[language] >= least) or LANGUAGES[:1]
+    counts = {language: len(phrase(language, "marks").findall(sample)) for language in LANGUAGES}
+    most = max(counts.values())
+    least = _MARKS_SHARE * most if most >= _MARKS_MIN else 0
+    return tuple(language for language in LANGUAGES if counts[language] >= least)

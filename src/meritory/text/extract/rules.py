@@ -15,7 +15,7 @@ from typing import Final, Literal
 from meritory.domain.memory import Kind, Origin, Provenance
 from meritory.domain.session import Turn
 from meritory.text.claims.compare import says_change
-from meritory.text.extract.attribution import Spoken, turn_sentences
+from meritory.text.extract.attribution import Spoken, split_sentences, turn_sentences
 from meritory.text.extract.clauses import UNSPACED, statement_end
 from meritory.text.extract.phrases import (
     Cue,
@@ -34,6 +34,8 @@ IMPLIED: Final = 0.5
 CANDIDATE_LIMIT: Final = 5
 # People who introduce themselves state more than a model may propose.
 STATED_LIMIT: Final = 10
+# More statements of one session are not compared with each other, nor listed as refused.
+LISTED_LIMIT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,29 @@ def read(turns: Sequence[Turn]) -> Extraction:
     """Return what the user stated outright, at most ten claims, and the declined ones."""
     useful: list[FoundClaim] = []
     declined: list[Declined] = []
+    for found in statements(turns):
+        if isinstance(found, Declined):
+            declined.append(found)
+        else:
+            useful.append(found)
+    best: list[FoundClaim] = []
+    best_terms: list[frozenset[str]] = []
+    for claim in sorted(useful, key=lambda claim: (-claim.confidence, -claim.turn)):
+        terms = frozenset(query_terms(claim.content)) | {canonical(claim.content)}
+        if not any(_is_same(terms, other) for other in best_terms):
+            best.append(claim)
+            best_terms.append(terms)
+        if len(best) == LISTED_LIMIT:
+            break
+    too_many = (
+        Declined(claim, "the session had better ones", "refused")
+        for claim in best[STATED_LIMIT:]
+    )
+    return Extraction(tuple(best[:STATED_LIMIT]), (*declined[:LISTED_LIMIT], *too_many))
+
+
+def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
+    """Yield what the user stated, in order, and the statements that would not help later."""
     has_acted = False
     for index, turn in enumerate(turns):
         has_acted = has_acted or turn.role in _AGENT_ROLES
@@ -109,29 +134,28 @@ def read(turns: Sequence[Turn]) -> Extraction:
         languages = languages_of(sentence.bare for sentence in spoken)
         is_denied = False
         for sentence in spoken:
-            plain = sentence.bare.replace("\u2019", "'")
             for language in languages:
                 found = _claim(sentence, index, _usable(language, has_acted, is_denied))
-                if found is None:
-                    continue
-                if isinstance(found, Declined):
-                    declined.append(found)
-                else:
-                    useful.append(found)
-                break
+                if found is not None:
+                    yield found
+                    break
+            plain = sentence.bare.replace("\u2019", "'")
             is_denied = any(phrase(one, "denial").fullmatch(plain) for one in languages)
-    best: list[FoundClaim] = []
-    best_terms: list[frozenset[str]] = []
-    for claim in sorted(useful, key=lambda claim: (-claim.confidence, -claim.turn)):
-        terms = frozenset(query_terms(claim.content)) | {canonical(claim.content)}
-        if not any(_is_same(terms, other) for other in best_terms):
-            best.append(claim)
-            best_terms.append(terms)
-    too_many = (
-        Declined(claim, "the session had better ones", "refused")
-        for claim in best[STATED_LIMIT:]
-    )
-    return Extraction(tuple(best[:STATED_LIMIT]), (*declined, *too_many))
+
+
+def without_questions(text: str) -> str:
+    """Return a text without its questions; of a question, what it states on the way stays."""
+    spoken = split_sentences(text)
+    if not any(sentence.is_question for sentence in spoken):
+        return text
+    kept: list[str] = []
+    for sentence in spoken:
+        if not sentence.is_question:
+            kept.append(sentence.text)
+            continue
+        stated = statements([Turn("user", sentence.text)])
+        kept += [f"{found.content}." for found in stated if isinstance(found, FoundClaim)]
+    return " ".join(kept)
 
 
 def reason_to_decline(content: str, language: str = "en") -> str | None:
