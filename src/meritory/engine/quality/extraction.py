@@ -123,18 +123,11 @@ def _with_old_value(services: Services, scope: Scope, claim: FoundClaim) -> Memo
     best = pool.rows[np.argsort(-pool.text, kind="stable")][:OLD_VALUES_LIMIT]
     records = services.store.fetch(scope, best, services.world.now()).values()
     fitting = [
-        record for record in records if record.scope == scope and _is_corrected(record, claim)
+        record
+        for record in records
+        if record.scope == scope and rules.is_corrected(record.content, claim)
     ]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _is_corrected(record: MemoryRecord, claim: FoundClaim) -> bool:
-    """Return whether a memory has the value that a claim calls wrong, and its subject."""
-    said, old = set(query_terms(claim.content)), set(query_terms(claim.old_value))
-    terms = set(query_terms(record.content))
-    if not old <= terms or content_hash(record.content) == content_hash(claim.content):
-        return False
-    return bool((terms & said) - old) or rules.is_own_change(claim.content, record.content)
 
 
 def extract_by_model(services: Services, job: Job) -> Effect:

@@ -27,6 +27,7 @@ from meritory.text.extract.phrases import (
 )
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_terms
+from meritory.text.words import SAME_AS
 
 # The confidence in a claim that a model extracted; cues have their own.
 CONFIRMED: Final = 0.7
@@ -94,6 +95,9 @@ _WORD: Final = re.compile(r"[^\W_][\w'’./@+-]*")
 _TAUTOLOGY: Final = re.compile(
     r"^(?:the |an? )?(?P<subject>.{3,60}?) (?:is|are|means) (?:the |an? )?(?P=subject)\W*$"
 )
+# A shorter word has another meaning with another ending.
+_STEM_CHARS: Final = 4
+_HAN_PAIR: Final = re.compile("[\u4e00-\u9fff]{1,2}")
 # A plain statement may stand after clauses that only suppose or report another one.
 MATCH_LIMIT: Final = 4
 
@@ -267,7 +271,10 @@ def _judged(
     # "Remember to ..." always asks for an action.
     is_order = before.lower().endswith(" to ")
     kind = _kind(cue, content, is_order=is_order)
-    old = phrase(language, "old_value").search(content)
+    # "It is not 8080 any more, the port is 8081" names the old value first.
+    old = phrase(language, "old_value").search(content) or (
+        phrase(language, "old_value").search(before) if before.rstrip().endswith(",") else None
+    )
     claim = FoundClaim(
         content,
         kind,
@@ -318,12 +325,58 @@ def _statement(sentence: Spoken, cue: Cue, span: tuple[int, int]) -> str:
     return stated
 
 
-def is_own_change(content: str, old: str) -> bool:
-    """Return whether a claim says that its speakers changed something that an old one calls theirs."""
-    return any(
-        phrase(language, "switch").search(content) and phrase(language, "ours").search(old)
-        for language in languages_of((content,))
+def is_corrected(memory: str, claim: FoundClaim) -> bool:
+    """Return whether a memory has the value that a claim calls wrong, and the claim's subject."""
+    said, old = set(query_terms(claim.content)), set(query_terms(claim.old_value))
+    terms = set(query_terms(memory))
+    if not old or not old <= terms or canonical(memory) == canonical(claim.content):
+        return False
+    languages = languages_of((claim.content,))
+    is_ours = any(
+        phrase(one, "ours").search(memory) and phrase(one, "ours").search(claim.content)
+        for one in languages
     )
+    if is_ours and any(phrase(one, "switch").search(claim.content) for one in languages):
+        return True
+    about, stated = (_words_about(text, languages) for text in (memory, claim.content))
+    subject, stated_subject = (
+        _words_about(_before_verb(text, languages), languages) for text in (memory, claim.content)
+    )
+    about, subject = (
+        [word for word in words if not old & set(query_terms(word))] for words in (about, subject)
+    )
+    if not subject:
+        # "I live in ..." or "Tim is our designer": what else it says decides.
+        return is_ours if not about else any(_has_like(stated, word) for word in about)
+    # "My daughter Mira" and "Mira" are one; "the staging API" and "the staging database" are not.
+    return all(_has_like(stated, word) for word in subject) or (
+        bool(stated_subject) and all(_has_like(about, word) for word in stated_subject)
+    )
+
+
+def _before_verb(text: str, languages: Sequence[str]) -> str:
+    """Return the subject of a short statement: the words before its first verb."""
+    matches = (phrase(language, "verb").search(text) for language in languages)
+    return text[: min((match.start() for match in matches if match), default=0)]
+
+
+def _words_about(text: str, languages: Sequence[str]) -> list[str]:
+    """Return the words of a text that are no function words; pairs of letters in Chinese."""
+    for language in languages:
+        text = phrase(language, "function").sub(" ", text)
+    words = [word.lower().rstrip("./@+-'’") for word in _WORD.findall(text)]
+    return [part for word in words for part in (_HAN_PAIR.findall(word) or (word,))]
+
+
+def _has_like(words: Sequence[str], word: str) -> bool:
+    """Return whether some words contain a word, or one that differs in its ending."""
+    for other in words:
+        short, long = sorted((word, other), key=len)
+        if SAME_AS.get(word, word) == SAME_AS.get(other, other):
+            return True
+        if len(short) >= _STEM_CHARS and long.startswith(short):
+            return True
+    return False
 
 
 def _is_same(terms: frozenset[str], other: frozenset[str]) -> bool:
