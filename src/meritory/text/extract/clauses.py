@@ -13,9 +13,7 @@ from meritory.text.extract.phrases import cues, phrase
 
 # Scripts that are written without spaces.
 UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
-_BOUNDARY: Final = re.compile(
-    r"[,;:]\s+|\s+[\u2013\u2014-]+\s+|\.{3}|\u2026|[\uff0c\uff1b\uff1a]"
-)
+_BOUNDARY: Final = re.compile(r"[,;:]\s+|\s+[\u2013\u2014-]+\s+|\.{3}|\u2026|[\uff0c\uff1b\uff1a]")
 # A further name or number of an enumeration.
 _ITEM: Final = re.compile(r"(?:[A-Z\u00c0-\u00de\d`\x01][^\s]*)(?: [^\s]+){0,2}[.!?\s]*")
 

@@ -77,10 +77,16 @@ def listed(language: str, key: str) -> frozenset[str]:
     return word_set(file, key) if key in read_language(file).get("words", {}) else frozenset()
 
 
-def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the languages of a text by its function words; several if they are mixed."""
+def languages_of(
+    texts: Iterable[str], otherwise: tuple[str, ...] = LANGUAGES
+) -> tuple[str, ...]:
+    """Return the languages of a text by its function words, several if they are mixed.
+
+    A text with too few of them is in any language of `otherwise`.
+    """
     sample = "\n".join(texts)[:_MARKS_LIMIT_CHARS]
     counts = {language: len(phrase(language, "marks").findall(sample)) for language in LANGUAGES}
     most = max(counts.values())
-    least = _MARKS_SHARE * most if most >= _MARKS_MIN else 0
-    return tuple(language for language in LANGUAGES if counts[language] >= least)
+    if most < _MARKS_MIN:
+        return otherwise
+    return tuple(name for name in LANGUAGES if counts[name] >= _MARKS_SHARE * most)

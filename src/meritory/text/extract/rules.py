@@ -121,8 +121,7 @@ def read(turns: Sequence[Turn]) -> Extraction:
         if len(best) == LISTED_LIMIT:
             break
     too_many = (
-        Declined(claim, "the session had better ones", "refused")
-        for claim in best[STATED_LIMIT:]
+        Declined(claim, "the session had better ones", "refused") for claim in best[STATED_LIMIT:]
     )
     return Extraction(tuple(best[:STATED_LIMIT]), (*declined[:LISTED_LIMIT], *too_many))
 
@@ -138,7 +137,8 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         languages = languages_of(sentence.bare for sentence in spoken)
         is_denied = False
         for sentence in spoken:
-            for language in languages:
+            # A short sentence may not tell its language.
+            for language in languages_of((sentence.bare,), languages):
                 found = _claim(sentence, index, _usable(language, has_acted, is_denied))
                 if found is not None:
                     yield found
@@ -320,7 +320,7 @@ def _statement(sentence: Spoken, cue: Cue, span: tuple[int, int]) -> str:
             stated = re.split(r"[,?]", stated)[0]
         elif not phrase(language, "polite").match(sentence.bare):
             return ""
-    if cue.way in ("preference", "decision"):
+    if cue.way in ("preference", "decision", "remember"):
         stated = phrase(language, "trailing_request").sub("", stated)
     return stated
 
