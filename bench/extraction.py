@@ -4,7 +4,8 @@ Holds what the rules find in single turns of five public data sets against the l
 bench/labels/extraction.tsv, whose header states the rule they follow. A turn counts as found when
 at least one claim of it would be stored. Patterns were tuned on the even half; the odd one is
 reported. Plain facts about the user and the project ("our CI runs on Buildkite") are none of these
-ways: `bench.everyday_extraction` measures them. Exits with 1 when precision or recall there is below its bar.
+ways: `bench.everyday_extraction` measures them. Exits with 1 when precision or recall of the
+reported half is below its bar.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def test_the_one_question(content: str, kept: bool) -> None:
 
 
 def test_at_most_ten_the_best_first() -> None:
-    names = "alpha beta gamma delta eps zeta eta theta iota kappa".split()
+    names = ["alpha", "beta", "gamma", "delta", "eps", "zeta", "eta", "theta", "iota", "kappa"]
     rules = [f"Always keep the {name} folder tidy" for name in names]
     made = read([Turn("user", "I prefer long commit messages. " + ". ".join(rules) + ".")])
     assert len(made.candidates) == STATED_LIMIT

@@ -1,4 +1,4 @@
-"""Plain statements of a user, in five languages: kept whole, and without the request around them."""
+"""Plain statements of a user in five languages: kept whole, without the request around them."""
 
 from __future__ import annotations
 
@@ -125,17 +125,45 @@ NOTHING = [
 ]
 # What a correction states, and the value that it calls wrong.
 CORRECTIONS = [
-    ("no, the staging db is called kestrel, not heron", "The staging db is called kestrel, not heron", "heron"),
-    ("That's wrong: our CI moved from Jenkins to Buildkite", "Our CI moved from Jenkins to Buildkite", "Jenkins"),
-    ("actually our tickets are in Linear instead of Jira", "Our tickets are in Linear instead of Jira", "Jira"),
+    (
+        "no, the staging db is called kestrel, not heron",
+        "The staging db is called kestrel, not heron",
+        "heron",
+    ),
+    (
+        "That's wrong: our CI moved from Jenkins to Buildkite",
+        "Our CI moved from Jenkins to Buildkite",
+        "Jenkins",
+    ),
+    (
+        "actually our tickets are in Linear instead of Jira",
+        "Our tickets are in Linear instead of Jira",
+        "Jira",
+    ),
     ("we dropped Jest in favour of Vitest", "We dropped Jest in favour of Vitest", "Jest"),
-    ("I don't live in Berlin anymore, I moved to Ottawa", "I don't live in Berlin anymore, I moved to Ottawa", "Berlin"),
-    ("nein, das Projekt heißt Storch, nicht Kranich", "Das Projekt heißt Storch, nicht Kranich", "Kranich"),
+    (
+        "I don't live in Berlin anymore, I moved to Ottawa",
+        "I don't live in Berlin anymore, I moved to Ottawa",
+        "Berlin",
+    ),
+    (
+        "nein, das Projekt heißt Storch, nicht Kranich",
+        "Das Projekt heißt Storch, nicht Kranich",
+        "Kranich",
+    ),
     ("wir haben flake8 durch ruff ersetzt", "Wir haben flake8 durch ruff ersetzt", "flake8"),
-    ("non, le projet s'appelle Cigogne, pas Héron", "Le projet s'appelle Cigogne, pas Héron", "Héron"),
-    ("no, el proyecto se llama Cigüeña, no Garza", "El proyecto se llama Cigüeña, no Garza", "Garza"),
+    (
+        "non, le projet s'appelle Cigogne, pas Héron",
+        "Le projet s'appelle Cigogne, pas Héron",
+        "Héron",
+    ),
+    (
+        "no, el proyecto se llama Cigüeña, no Garza",
+        "El proyecto se llama Cigüeña, no Garza",
+        "Garza",
+    ),
     ("不对，管理服务监听 8081 端口，不是 8080", "管理服务监听 8081 端口，不是 8080", "8080"),
-]  # fmt: skip
+]
 
 
 def heard(text: str) -> Extraction:
@@ -173,20 +201,32 @@ def test_a_correction_states_the_new_value_and_names_the_old_one(
 @pytest.mark.parametrize(
     ("memory", "text", "expected"),
     [
-        ("The staging database is called heron", "the staging db is called kestrel, not heron", True),
+        (
+            "The staging database is called heron",
+            "the staging db is called kestrel, not heron",
+            True,
+        ),
         ("My daughter Mira is six", "Mira is seven now, not six", True),
         ("RabbitMQ is our message broker", "we migrated from RabbitMQ to Kafka", True),
         ("I'm vegetarian", "I'm vegan now, not vegetarian", True),
         ("我住在南京", "我现在住在杭州，不住在南京了", True),
         # The same value of something else.
-        ("The staging database listens on 8080", "the staging API is on port 9000, not 8080", False),
+        (
+            "The staging database listens on 8080",
+            "the staging API is on port 9000, not 8080",
+            False,
+        ),
         ("Der Proxy läuft auf Port 8080", "die API läuft auf Port 9000, nicht 8080", False),
         ("代理监听 8080 端口", "网关监听 9000 端口，不是 8080", False),
         ("My brother lives in Berlin", "I live in Ottawa, not in Berlin", False),
         # The subject without the old value.
-        ("The staging database is called osprey", "the staging db is called kestrel, not heron", False),
+        (
+            "The staging database is called osprey",
+            "the staging db is called kestrel, not heron",
+            False,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_memory_is_corrected_by_its_subject_and_its_value(
     memory: str, text: str, expected: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""The phrasings of each language by which users state something (`data/language/*/extract.toml`)."""
+"""How users of each language state something: the phrasings of `data/language/*/extract.toml`."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def listed(language: str, key: str) -> frozenset[str]:
     return word_set(file, key) if key in read_language(file).get("words", {}) else frozenset()
 
 
-def languages_of(
-    texts: Iterable[str], otherwise: tuple[str, ...] = LANGUAGES
-) -> tuple[str, ...]:
+def languages_of(texts: Iterable[str], otherwise: tuple[str, ...] = LANGUAGES) -> tuple[str, ...]:
     """Return the languages of a text by its function words, several if they are mixed.
 
     A text with too few of them is in any language of `otherwise`.

@@ -327,8 +327,7 @@ def _statement(sentence: Spoken, cue: Cue, span: tuple[int, int]) -> str:
 
 def is_corrected(memory: str, claim: FoundClaim) -> bool:
     """Return whether a memory has the value that a claim calls wrong, and the claim's subject."""
-    said, old = set(query_terms(claim.content)), set(query_terms(claim.old_value))
-    terms = set(query_terms(memory))
+    old, terms = set(query_terms(claim.old_value)), set(query_terms(memory))
     if not old or not old <= terms or canonical(memory) == canonical(claim.content):
         return False
     languages = languages_of((claim.content,))
