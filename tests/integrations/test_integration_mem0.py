@@ -42,6 +42,15 @@ def test_the_users_words_are_stored_as_they_are(memory: Memory) -> None:
     assert texts(memory.add({"role": "user", "content": "one"}, user_id="eve")) == {"one"}
 
 
+def test_a_question_is_not_stored(memory: Memory) -> None:
+    movie = "I'm planning to watch a movie tonight. Any recommendations?"
+    assert texts(memory.add(movie, user_id="ann")) == {"I'm planning to watch a movie tonight."}
+    assert memory.add("Which films are on?", user_id="ann") == {"results": []}
+    stated = memory.add("I'm allergic to nuts, what can I cook?", user_id="ann")
+    assert texts(stated) == {"I'm allergic to nuts."}
+    assert texts(memory.add("Why?", user_id="ann", infer=False)) == {"Why?"}
+
+
 def test_an_item_has_mem0s_shape_and_its_metadata_exactly(memory: Memory) -> None:
     metadata = {"category": " food ", "n": 3, "deep": {"a": [1, None, "é"]}, "long": "x y" * 60}
     added = memory.add(

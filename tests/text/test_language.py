@@ -30,6 +30,12 @@ def test_every_pattern_compiles(name: str) -> None:
         assert pattern(name, key).pattern
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("/extract")])
+def test_every_cue_compiles_and_has_what_it_states(name: str) -> None:
+    for entry in read_language(name)["cues"]:
+        assert "claim" in re.compile(written_out(name, entry["pattern"])).groupindex
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_no_line_of_a_pattern_loses_a_space(name: str) -> None:
     data: dict[str, Any] = read_language(name)

@@ -1,7 +1,7 @@
 """A drop-in for mem0's `Memory`: the same calls and shapes, on Meritory.
 
 mem0 lets a language model rewrite messages into facts. Here no model is asked: messages of the user
-are stored as they are, one by one, and the write path merges repetitions.
+are stored one by one without their questions, and the write path merges repetitions.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from meritory.api.memory import Memory as EmbeddedMemory
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Source
 from meritory.integrations.core import all_tagged
+from meritory.text.extract.rules import without_questions
 
 TAG = "mem0"
 _OWNERS = ("user_id", "agent_id", "run_id")
@@ -60,7 +61,10 @@ class Mem0Memory:
         infer: bool = True,
         **ignored: Any,
     ) -> dict[str, list[dict[str, Any]]]:
-        """Store the messages of the user; with `infer=False` also those of the assistant."""
+        """Store the messages of the user without their questions.
+
+        With `infer=False` all messages are stored as they are, those of the assistant too.
+        """
         engine, owner = self._for(user_id=user_id, agent_id=agent_id, run_id=run_id)
         fields: dict[str, Any] = {
             "tags": [TAG, *_owner_tags(owner), *_metadata_tags(metadata)],
@@ -71,8 +75,9 @@ class Mem0Memory:
             fields["on_similar"] = "keep"
         drafts = [
             {**fields, "content": text, "origin": "user" if role == "user" else "agent"}
-            for role, text in _turns(messages)
+            for role, said in _turns(messages)
             if role == "user" or not infer
+            if (text := without_questions(said) if infer else said).strip()
         ]
         changes = []
         for result in engine.remember_many(drafts):

@@ -365,6 +365,50 @@ def test_a_constraint_that_a_person_set_is_not_replaced_by_extraction(desk: Desk
     assert len(stored(desk)) == 2
 
 
+CORRECTED = "We migrated from RabbitMQ to Kafka."
+
+
+def test_a_correction_retires_the_one_memory_with_the_old_value_and_can_be_undone(
+    desk: Desk,
+) -> None:
+    # The texts share one word only, so the gate alone keeps both.
+    old = desk.memory.remember("RabbitMQ is our message broker")
+    ended(desk, "Write the consumer", turn("Done.", "assistant"), CORRECTED)
+    desk.memory.drain()
+    (new,) = stored(desk)
+    assert new.content == "We migrated from RabbitMQ to Kafka"
+    assert desk.memory.get(old.id).superseded_by == new.id
+    entry = desk.memory.history(old.id)[-1]
+    assert (entry.action, entry.why) == ("supersede", extraction.OLD_VALUE_REASON)
+    desk.memory.undo(old.id)
+    assert desk.memory.get(old.id).is_live
+
+
+@pytest.mark.parametrize("fields", [{"pinned": True}, {"kind": "constraint"}])
+def test_no_correction_retires_what_binds(desk: Desk, fields: dict[str, Any]) -> None:
+    old = desk.memory.remember("RabbitMQ is our message broker", **fields)
+    ended(desk, "Write the consumer", turn("Done.", "assistant"), CORRECTED)
+    desk.memory.drain()
+    assert desk.memory.get(old.id).is_live and len(stored(desk)) == 2
+
+
+def test_no_correction_retires_one_of_several_or_another_subject(desk: Desk) -> None:
+    texts = ("RabbitMQ is our message broker", "Our events go through RabbitMQ")
+    for text in (*texts, "The proxy of the lab listens on port 8080"):
+        desk.memory.remember(text, on_similar="keep")
+    said = "No, the staging API listens on port 8081, not 8080."
+    ended(desk, "Write the consumer", turn("Done.", "assistant"), CORRECTED, said)
+    desk.memory.drain()
+    assert len(stored(desk)) == 5
+
+
+def test_no_correction_of_another_project_retires_a_memory(desk: Desk) -> None:
+    old = desk.memory.view(project="other").remember("RabbitMQ is our message broker")
+    ended(desk, "Write the consumer", turn("Done.", "assistant"), CORRECTED)
+    desk.memory.drain()
+    assert desk.memory.view(project="other").get(old.id).is_live
+
+
 def test_known_memories_are_shown_and_an_update_replaces(desk: Desk) -> None:
     (old,) = desk.note("The migration runs on staging port 5432")
     model = Model(found("The migration runs on staging port 5433", supersedes=old))

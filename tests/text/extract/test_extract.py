@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meritory.domain.memory import Kind
 from meritory.domain.session import Turn
 from meritory.text.extract.attribution import attribute_quote, sentences
-from meritory.text.extract.rules import CANDIDATE_LIMIT, FoundClaim, read, reason_to_decline
+from meritory.text.extract.rules import STATED_LIMIT, FoundClaim, read, reason_to_decline
 from meritory.text.render import Block, RenderedMemory, codes, render_start
 from meritory.text.transcript import stripped
 
@@ -150,8 +150,11 @@ def test_nobody_but_the_user_is_listened_to(role: str) -> None:
     assert read(turns).candidates == () == read(turns).refused
 
 
-def test_a_correction_needs_somebody_to_correct() -> None:
-    assert extract([Turn("user", "No, the staging port is 8081.")]) == ()
+def test_an_order_that_corrects_needs_an_agent_to_correct() -> None:
+    assert extract([Turn("user", "No, use pnpm instead of npm.")]) == ()
+    # A statement with a subject is a fact, whether it answers the agent or not.
+    (fact,) = extract([Turn("user", "No, the staging port is 8081.")])
+    assert fact.content == "The staging port is 8081"
 
 
 def test_a_correction_takes_no_topic_from_another_turn() -> None:
@@ -243,12 +246,11 @@ def test_the_one_question(content: str, kept: bool) -> None:
     assert (reason_to_decline(content) is None) is kept
 
 
-def test_at_most_five_the_best_first() -> None:
-    rules = [
-        f"Always keep the {name} folder tidy" for name in ["alpha", "beta", "gamma", "delta", "eps"]
-    ]
+def test_at_most_ten_the_best_first() -> None:
+    names = ["alpha", "beta", "gamma", "delta", "eps", "zeta", "eta", "theta", "iota", "kappa"]
+    rules = [f"Always keep the {name} folder tidy" for name in names]
     made = read([Turn("user", "I prefer long commit messages. " + ". ".join(rules) + ".")])
-    assert len(made.candidates) == CANDIDATE_LIMIT
+    assert len(made.candidates) == STATED_LIMIT
     assert all(one.kind == "constraint" for one in made.candidates)
     assert [one.found.kind for one in made.refused] == ["preference"]
     assert made.refused[0].outcome == "refused"

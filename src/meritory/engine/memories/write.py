@@ -118,6 +118,8 @@ class PreparedBatch:
     items: list[Prepared | MeritoryError]
     gate: Gate | None
     now: datetime
+    # Why drafts may name a memory that they supersede, for the history.
+    naming_reason: str = "named by the writer"
 
 
 def write(
@@ -209,7 +211,7 @@ def decide_batch(
     services: Services, transaction: Transaction, prepared: PreparedBatch
 ) -> list[WriteResult]:
     """Decide and store one batch inside a transaction."""
-    batch = WriteBatch(services, transaction, prepared.now, prepared.gate)
+    batch = WriteBatch(services, transaction, prepared)
     batch.find_existing([item for item in prepared.items if isinstance(item, Prepared)])
     results = [
         batch.decide(item)
@@ -226,12 +228,13 @@ class WriteBatch:
     """The memories that a batch must be compared with: stored ones and its own."""
 
     def __init__(
-        self, services: Services, transaction: Transaction, now: datetime, gate: Gate | None
+        self, services: Services, transaction: Transaction, prepared: PreparedBatch
     ) -> None:
         self._services = services
         self._transaction = transaction
-        self._now = now
-        self._gate = gate
+        self._now = prepared.now
+        self._gate = prepared.gate
+        self._naming_reason = prepared.naming_reason
         self._by_hash: dict[tuple[Scope, str], MemoryRecord] = {}
         self._near: dict[str, list[Near]] = {}
         # For each draft the near drafts before it in this batch: (id, cosine).
@@ -375,7 +378,7 @@ class WriteBatch:
         by_person = self._by_person(item)
         may_replace = not old.is_binding and may_supersede(old, item.record)
         if old.is_live and (by_person or may_replace):
-            return self._supersede(item, [old], "named by the writer")
+            return self._supersede(item, [old], self._naming_reason)
         is_gone = "it is forgotten or superseded already"
         is_stronger = "it is newer, more trusted, or a person pinned or stated it"
         refusal = InputError(

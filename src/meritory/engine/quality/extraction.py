@@ -13,9 +13,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.job import Job
-from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Source
+from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Scope, Source
 from meritory.domain.quality import Refusal
 from meritory.domain.session import Event, SessionRecord, Turn
 from meritory.engine.jobs.runner import EXTRACT_JOB, After, Effect, no_effect, queue_job
@@ -25,6 +27,7 @@ from meritory.engine.memories.write import decide_batch, prepare_batch
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
+from meritory.store.contract.memories import Search
 from meritory.store.contract.store import Transaction
 from meritory.text.extract import rules
 from meritory.text.extract.attribution import users_words
@@ -40,6 +43,9 @@ MODEL_MIN_CHARS = 200
 # Length of the earlier turns that are stored with the end of a transcript.
 EARLIER_LIMIT_CHARS = 2_000
 ECHO_MIN_CHARS = 16
+# Memories with the value that a correction names; more of them are no subject.
+OLD_VALUES_LIMIT = 50
+OLD_VALUE_REASON = "a correction of the user names its value as the old one"
 # Words that a claim must share with the memory that a model wants it to replace.
 SAME_SUBJECT_WORDS = 2
 _QUERY_LIMIT_CHARS = 2_000
@@ -71,8 +77,7 @@ def earlier_words(turns: Sequence[Turn], kept: Sequence[Turn]) -> tuple[Turn, ..
 
 
 def _has_candidates(turns: Sequence[Turn]) -> bool:
-    result = rules.read(turns)
-    return bool(result.candidates or result.refused)
+    return next(rules.statements(turns), None) is not None
 
 
 def _model(services: Services) -> Extractor | None:
@@ -88,7 +93,41 @@ def extract_by_rules(services: Services, job: Job) -> Effect:
         return no_effect
     extractor = RulesExtractor()
     own = users_words(turns, services.store.typed(job.user, job.key))
-    return _store_candidates(services, job, extractor.name, extractor.extract(own))
+    scope = services.store.session(job.user, job.key).scope
+    extraction = naming_old_values(services, scope, extractor.extract(own))
+    return _store_candidates(services, job, extractor.name, extraction)
+
+
+def naming_old_values(services: Services, scope: Scope, extraction: Extraction) -> Extraction:
+    """Return claims with the memory that holds the value which each of them calls wrong.
+
+    A value stands for a memory only if exactly one has it and is about the same subject.
+    """
+    claims: list[FoundClaim] = []
+    named: set[str] = set()
+    for claim in extraction.candidates:
+        old = _with_old_value(services, scope, claim) if claim.old_value else None
+        if old is not None and old.id not in named:
+            named.add(old.id)
+            claim = replace(claim, supersedes=old.id)
+        claims.append(claim)
+    return Extraction(tuple(claims), extraction.refused, names_old_values=True)
+
+
+def _with_old_value(services: Services, scope: Scope, claim: FoundClaim) -> MemoryRecord | None:
+    """Return the only memory with the old value and the subject of a claim."""
+    value = query_terms(claim.old_value)
+    if not value:
+        return None
+    pool = services.store.search(Search(scope, value))
+    best = pool.rows[np.argsort(-pool.text, kind="stable")][:OLD_VALUES_LIMIT]
+    records = services.store.fetch(scope, best, services.world.now()).values()
+    fitting = [
+        record
+        for record in records
+        if record.scope == scope and rules.is_corrected(record.content, claim)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def extract_by_model(services: Services, job: Job) -> Effect:
@@ -181,6 +220,8 @@ def _store_candidates(services: Services, job: Job, name: str, extraction: Extra
     hashes |= {content_hash(item.found.content) for item in extraction.refused}
     acting = _acting(services, job.user, name)
     prepared = prepare_batch(acting, [_draft(services, session, name, claim) for claim in claims])
+    if extraction.names_old_values:
+        prepared = replace(prepared, naming_reason=OLD_VALUE_REASON)
 
     def effect(transaction: Transaction) -> After:
         results = decide_batch(acting, transaction, prepared)
@@ -257,7 +298,7 @@ def _draft(services: Services, session: SessionRecord, name: str, claim: FoundCl
             old.is_live
             and old.scope == session.scope
             and not old.is_binding
-            and len(shared) >= SAME_SUBJECT_WORDS
+            and (bool(claim.old_value) or len(shared) >= SAME_SUBJECT_WORDS)
             and may_supersede(old, new)
         )
     return Draft(

@@ -76,6 +76,8 @@ _QUOTED_WHOLE: Final = re.compile(
 _PARAGRAPH: Final = re.compile(r"[^\n]+(?:\n(?![ \t]*\n)[^\n]+)*")
 _END: Final = re.compile(
     r"(?<![ei]\.[eg])(?<!\bvs)(?<!\betc)(?<!\bcf)[.!?]+[\"')\]]*(?=\s|\Z)"
+    # Scripts without spaces have none after a full stop either.
+    r"|[\u3002\uff01\uff1f]+[\u201d\u300d\u300f\uff09]*"
     # A line ends a sentence, except where it only wraps.
     r"|\n[ \t]*(?=\n)|\n(?=\s*(?:[-*+\u2022]|\d+[.)])\s)|\n(?![ \t]*[a-z])|(?<=[:;,])\n"
 )
@@ -101,7 +103,7 @@ class Spoken:
     @property
     def is_question(self) -> bool:
         """Whether it ends with a question mark."""
-        return self.text.rstrip("\"') ").endswith("?")
+        return self.text.rstrip("\"') ").endswith(("?", "\uff1f"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,18 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
         if begin < stop and stop - begin <= SENTENCE_LIMIT_CHARS:
             found.append(Spoken(turn[begin:stop], bare[begin:stop]))
     return tuple(found)
+
+
+def split_sentences(text: str) -> tuple[Spoken, ...]:
+    """Return every sentence of a text, whoever wrote it."""
+    bare = _masked(text)
+    stops = [match.end() for match in _END.finditer(bare)]
+    spans = zip([0, *stops], [*stops, len(text)], strict=True)
+    return tuple(
+        Spoken(text[start:stop].strip(), bare[start:stop].strip())
+        for start, stop in spans
+        if text[start:stop].strip()
+    )
 
 
 def _masked(own: str) -> str:

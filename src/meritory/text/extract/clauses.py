@@ -1,0 +1,51 @@
+"""The clauses of a sentence that belong to a plain statement, and where it ends.
+
+A statement often stands in the midst of a request: "the build is slow, my laptop has 16 GB, what
+can I do?". It ends where the next clause neither continues it nor states something itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from meritory.text.extract.phrases import cues, phrase
+
+# Scripts that are written without spaces.
+UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_BOUNDARY: Final = re.compile(r"[,;:]\s+|\s+[\u2013\u2014-]+\s+|\.{3}|\u2026|[\uff0c\uff1b\uff1a]")
+# A further name or number of an enumeration.
+_ITEM: Final = re.compile(r"(?:[A-Z\u00c0-\u00de\d`\x01][^\s]*)(?: [^\s]+){0,2}[.!?\s]*")
+
+
+def statement_end(text: str, start: int, language: str, *, is_question: bool) -> int | None:
+    """Return where the statement ends that starts at `start`; None if it is asked."""
+    starts = [start, *(match.end() for match in _BOUNDARY.finditer(text, start))]
+    ends = [*(match.start() for match in _BOUNDARY.finditer(text, start)), len(text)]
+    stop = start
+    is_cut = False
+    for number, (begin, end) in enumerate(zip(starts, ends, strict=True)):
+        clause = text[begin:end]
+        if number and not _continues(clause, language):
+            is_cut = True
+            break
+        leaves = phrase(language, "leaves").search(clause)
+        stop = begin + leaves.start() if leaves else end
+        if leaves:
+            is_cut = True
+            break
+    asked = phrase(language, "asks")
+    if asked.search(text, start, stop) or phrase(language, "tag").search(text, stop):
+        return None
+    return None if is_question and not is_cut else stop
+
+
+def _continues(clause: str, language: str) -> bool:
+    """Return whether a clause belongs to the statement before it."""
+    if phrase(language, "passing").search(clause):
+        return False
+    if phrase(language, "continues").match(clause):
+        return True
+    if _ITEM.fullmatch(clause) and not phrase(language, "orders").match(clause):
+        return True
+    return any(cue.is_plain and cue.pattern.match(clause) for cue in cues(language))
