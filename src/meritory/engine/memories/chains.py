@@ -169,6 +169,7 @@ class _Chains:
         self.steps: defaultdict[str, list[LaterValue]] = defaultdict(list)
         for one in values:
             self.steps[one.older_id].append(one)
+        self._since = {step.newer_id: step.since for steps in self.steps.values() for step in steps}
 
     def present(self, memory_id: str) -> list[_Reached]:
         """Return the present values that a memory leads to, latest last.
@@ -177,12 +178,11 @@ class _Chains:
         """
         decided = self._reach(memory_id, must_be_decided=True)
         every = self._reach(memory_id, must_be_decided=False)
-        at = {step.newer_id: step.since for steps in self.steps.values() for step in steps}
+        own = self._since.get(memory_id)
         present = [
             _Reached(one.newer_id, one.since, one.newer_id in decided)
             for one in every.values()
-            if one.is_present
-            and (memory_id not in at or (one.since, one.newer_id) > (at[memory_id], memory_id))
+            if one.is_present and (own is None or (one.since, one.newer_id) > (own, memory_id))
         ]
         return sorted(present, key=lambda one: (one.since, one.newer_id))
 

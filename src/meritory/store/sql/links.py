@@ -36,25 +36,39 @@ _LATER = f"""WITH RECURSIVE later (id) AS (
             WHERE coalesce(k.newer_id, s.superseded_by) IS NOT NULL),
     steps (older_id, newer_id, is_decided) AS (
         SELECT k.older_id, k.newer_id, CASE WHEN k.decision IS NULL THEN 0 ELSE 1 END
-            FROM memory_links k WHERE k.user = :user AND {_IS_CHAIN}
-                AND (k.older_id IN ({_GIVEN}) OR k.older_id IN (SELECT id FROM later))
+            FROM memory_links k
+            WHERE k.user = :user AND k.older_id IN ({_GIVEN}) AND {_IS_CHAIN}
         UNION
-        SELECT s.id, s.superseded_by, 1 FROM memories s
-            WHERE s.user = :user AND s.superseded_by IS NOT NULL
-                AND s.id IN (SELECT id FROM later))
+        SELECT k.older_id, k.newer_id, CASE WHEN k.decision IS NULL THEN 0 ELSE 1 END
+            FROM later l CROSS JOIN memory_links k ON k.user = :user AND k.older_id = l.id
+                AND {_IS_CHAIN}
+        UNION
+        SELECT s.id, s.superseded_by, 1
+            FROM later l CROSS JOIN memories s ON s.user = :user AND s.id = l.id
+                AND s.superseded_by IS NOT NULL)
     SELECT p.older_id, p.newer_id, p.is_decided, coalesce(m.valid_from, m.created_at),
         CASE WHEN m.deleted_at IS NULL AND m.superseded_by IS NULL
             AND (m.valid_until IS NULL OR m.valid_until > :now)
             AND (m.trust = 'trusted' OR :trusted = 0) THEN m.scope END
     FROM steps p JOIN memories m ON m.user = :user AND m.id = p.newer_id
     ORDER BY p.older_id, p.newer_id"""  # noqa: S608
-# The memories whose value directly gave way to one of the given ones.
-_EARLIER = f"""SELECT k.older_id, k.newer_id FROM memory_links k
-        WHERE k.user = :user AND k.newer_id IN ({_GIVEN}) AND {_IS_CHAIN}
+# The links into the given memories. SQLite takes the index by the newer end only where its columns
+# are enough; otherwise it reads all links of the user.
+_INTO = f"""SELECT n.older_id, n.newer_id FROM memories g
+    CROSS JOIN memory_links n ON n.user = :user AND n.newer_id = g.id
+    WHERE g.user = :user AND g.id IN ({_GIVEN})"""  # noqa: S608
+# The memories whose value directly gave way to one of the given ones. The caller sorts them: for an
+# ORDER BY, SQLite would read everything in that order.
+_EARLIER = f"""SELECT k.older_id, k.newer_id FROM ({_INTO}) i
+        CROSS JOIN memory_links k ON k.user = :user AND k.older_id = i.older_id
+            AND k.newer_id = i.newer_id AND {_IS_CHAIN}
     UNION
     SELECT s.id, s.superseded_by FROM memories s
-        WHERE s.user = :user AND s.superseded_by IN ({_GIVEN})
-    ORDER BY 1, 2"""  # noqa: S608
+        WHERE s.user = :user AND s.superseded_by IN ({_GIVEN})"""  # noqa: S608
+_OF = f"""user = :user AND (older_id IN ({_GIVEN}) OR newer_id IN ({_GIVEN}))
+        AND older_id IN (SELECT o.id FROM memories o WHERE o.user = :user AND o.id IN ({_GIVEN})
+            UNION SELECT i.older_id FROM ({_INTO}) i)
+    ORDER BY at, older_id, newer_id"""  # noqa: S608
 
 
 class SqlLinkReads(SqlReader):
@@ -65,9 +79,7 @@ class SqlLinkReads(SqlReader):
         return self._records(
             _LINKS,
             user,
-            """user = :user AND (older_id IN (SELECT value FROM json_each(:ids))
-                OR newer_id IN (SELECT value FROM json_each(:ids)))
-                ORDER BY at, older_id, newer_id""",
+            _OF,
             {"user": user, "ids": as_json(memory_ids)},
         )
 
@@ -115,7 +127,9 @@ class SqlLinkReads(SqlReader):
     def earlier_values(self, user: str, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
         """Return the memories that one of these directly followed, in any state, with that one."""
         names = {"user": user, "ids": as_json(memory_ids)}
-        return [(older_id, newer_id) for older_id, newer_id in self._all(user, _EARLIER, names)]
+        return sorted(
+            (older_id, newer_id) for older_id, newer_id in self._all(user, _EARLIER, names)
+        )
 
 
 class SqlLinkWrites(SqlLinkReads):
