@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
 from meritory.domain.policy import EmbedderSpec
 from meritory.engine.memories.gate import CHANGE_THRESHOLD, gate_threshold
 from meritory.ports.embedder import Embedder, open_embedder
-from meritory.text.claims.compare import compare
+from meritory.text.claims.compare import Relation, compare
 from meritory.text.claims.read import protected_values
 
 SHIPPED_THRESHOLD = gate_threshold("static-minilm-256-v1")
@@ -273,7 +273,7 @@ def _print_kinds(values: Judged) -> dict[str, dict[str, float]]:
 def _print_real(
     name: str, groups: list[list[str]], embedder: Embedder, samples: int
 ) -> dict[str, Any]:
-    found: dict[str, list[Pair]] = {"merge": [], "supersede": [], "keep_both": []}
+    found: dict[str, list[Pair]] = {name: [] for name in get_args(Relation)}
     for texts in groups:
         for pair in neighbours(texts, embedder, SHIPPED_THRESHOLD):
             found[compare(pair.old, pair.new).relation].append(pair)

@@ -17,7 +17,7 @@ from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
 from meritory.text.claims import compare
 from meritory.text.claims.compare import Survivor
-from meritory.text.claims.read import read_claim
+from meritory.text.claims.reading import read_claim
 
 # Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
 # duplicates and never a fact.

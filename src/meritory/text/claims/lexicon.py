@@ -1,0 +1,223 @@
+"""The words of one language that the comparison of claims knows (`data/language/*/claims.toml`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from meritory.text.language import read_language, word_set
+
+LANGUAGES: Final = ("en", "de", "fr", "es", "zh")
+HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+# A phrase with a gap: "from ... to".
+GAP: Final = "..."
+MIN_STEM_CHARS: Final = 3
+_VOWEL: Final = re.compile(r"[aeiouyäöüáéíóúàèâêîôû]")
+_DOUBLED: Final = re.compile(r"([bdfgklmnprtz])\1$")
+
+Phrase = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """The word lists, phrases and endings of one language."""
+
+    language: str
+    # All words that show the language of a text.
+    known: frozenset[str]
+    articles: frozenset[str]
+    # The meaning of a claim is the same without these.
+    silent: frozenset[str]
+    hedges: frozenset[str]
+    negations: frozenset[str]
+    additive: frozenset[str]
+    limits: frozenset[str]
+    prepositions: frozenset[str]
+    places: frozenset[str]
+    pronouns: frozenset[str]
+    quantifiers: frozenset[str]
+    modals: frozenset[str]
+    be: frozenset[str]
+    agents: frozenset[str]
+    # Words without a topic of their own: auxiliary verbs, titles, the verbs of a change.
+    light: frozenset[str]
+    attributes: frozenset[str]
+    many_valued: frozenset[str]
+    one_valued: frozenset[str]
+    bare_verbs: frozenset[str]
+    clause_verbs: frozenset[str]
+    fronting: frozenset[str]
+    definite: frozenset[str]
+    indefinite: frozenset[str]
+    dates: frozenset[str]
+    same: dict[str, str]
+    units: dict[str, str]
+    numbers: dict[str, str]
+    # Each form of an irregular verb with its first form, and the forms of the past.
+    irregular: dict[str, str]
+    past: frozenset[str]
+    endings: tuple[str, ...]
+    openers: tuple[Phrase, ...]
+    short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
+    # Phrases of change by kind, longest first.
+    cues: dict[str, tuple[Phrase, ...]]
+
+    def stem(self, word: str) -> str:
+        """Return a word without the endings that another phrasing of a claim alters."""
+        return _stem(self.language, word)
+
+
+@cache
+def lexicon(language: str) -> Lexicon:
+    """Return the lexicon of a language."""
+    file = f"{language}/claims"
+    content = read_language(file)
+
+    def words(key: str) -> frozenset[str]:
+        return word_set(file, key) if key in content["words"] else frozenset()
+
+    phrases: dict[str, Any] = content.get("phrases", {})
+    groups = content.get("groups", {})
+    # The groups that bench.gate uses to make pairs come first.
+    same = {**first_of_group(groups.get("related", ())), **first_of_group(groups.get("same", ()))}
+    irregular = [line.split() for line in groups.get("irregular", ())]
+    articles, prepositions = words("articles"), words("prepositions")
+    known = frozenset[str]().union(*(words(key) for key in content["words"]))
+    return Lexicon(
+        language,
+        known | set(same),
+        articles,
+        articles | words("fillers") | words("hedges"),
+        words("hedges"),
+        words("negations"),
+        words("additive"),
+        words("limits"),
+        prepositions,
+        words("places"),
+        words("pronouns"),
+        words("quantifiers"),
+        words("modals"),
+        words("be"),
+        words("agents"),
+        articles | words("fillers") | prepositions | words("be") | words("light"),
+        words("attributes"),
+        words("many_valued"),
+        words("one_valued"),
+        words("bare_verbs"),
+        words("clause_verbs"),
+        words("fronting"),
+        words("definite"),
+        words("indefinite"),
+        words("dates"),
+        same,
+        first_of_group(groups.get("units", ())),
+        _numbers(content.get("numbers", {})),
+        {form: line[0] for line in irregular for form in line},
+        frozenset(form for line in irregular for form in line[1:]),
+        tuple(content.get("endings", ())),
+        _phrases(phrases.get("openers", ()), language),
+        _by_first_word(content.get("short_forms", {}), language),
+        {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS},
+    )
+
+
+# now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
+# since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
+# framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
+CUE_KINDS: Final = (
+    "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "change", "new", "framed"
+)  # fmt: skip
+
+
+def first_of_group(groups: Iterable[str]) -> dict[str, str]:
+    """Return each word of a group with the first word of the group."""
+    return {word: group.split()[0] for group in groups for word in group.split()}
+
+
+def language_scores(words: Iterable[str]) -> dict[str, int]:
+    """Return how many of the words each language knows; languages without any are left out."""
+    found = set(words)
+    scores = {name: len(found & lexicon(name).known) for name in LANGUAGES if name != "zh"}
+    scores["zh"] = 3 * sum(HAN.search(word) is not None for word in found)
+    return {name: score for name, score in scores.items() if score}
+
+
+def best_language(*scores: dict[str, int]) -> str | None:
+    """Return the language with most known words in all texts together, None if there is none."""
+    total = {name: sum(one.get(name, 0) for one in scores) for name in LANGUAGES}
+    best = max(LANGUAGES, key=lambda name: total[name])
+    return best if total[best] else None
+
+
+def split_phrase(phrase: str, language: str) -> Phrase:
+    """Return the words of a phrase; each Chinese character is one."""
+    if language != "zh":
+        return tuple(phrase.split())
+    spaced = HAN.sub(r" \g<0> ", phrase)
+    return tuple(spaced.split())
+
+
+def find_phrase(keys: Sequence[str], phrase: Phrase, start: int = 0) -> int:
+    """Return the first index of a phrase without a gap in the keys, or -1."""
+    size = len(phrase)
+    for index in range(start, len(keys) - size + 1):
+        if keys[index] == phrase[0] and tuple(keys[index : index + size]) == phrase:
+            return index
+    return -1
+
+
+def _phrases(written: Iterable[str], language: str) -> tuple[Phrase, ...]:
+    made = {split_phrase(one, language) for text in written for one in _alternatives(text)}
+    return tuple(sorted(made, key=lambda phrase: (-len(phrase), phrase)))
+
+
+def _alternatives(text: str) -> list[str]:
+    """Return a phrase once for each way through its alternatives: "is|are based on"."""
+    found = [""]
+    for word in text.split():
+        found = [f"{lead} {one}".strip() for lead in found for one in word.split("|")]
+    return found
+
+
+def _by_first_word(
+    table: dict[str, str], language: str
+) -> dict[str, tuple[tuple[Phrase, Phrase], ...]]:
+    by_word: dict[str, list[tuple[Phrase, Phrase]]] = {}
+    for text, short in table.items():
+        for one in _alternatives(text):
+            phrase = split_phrase(one, language)
+            by_word.setdefault(phrase[0], []).append((phrase, split_phrase(short, language)))
+    return {
+        word: tuple(sorted(entries, key=lambda entry: -len(entry[0])))
+        for word, entries in by_word.items()
+    }
+
+
+def _numbers(content: dict[str, str]) -> dict[str, str]:
+    small = {word: str(value) for value, word in enumerate(content.get("small", "").split())}
+    tens = {word: str(v * 10) for v, word in enumerate(content.get("tens", "").split(), 3)}
+    return {**small, **tens}
+
+
+@lru_cache(maxsize=8192)
+def _stem(language: str, word: str) -> str:
+    """Return a crude stem: the same for the forms of one verb or noun, rarely for two."""
+    words = lexicon(language)
+    if HAN.match(word) or not word.isalpha():
+        return word
+    base = words.irregular.get(word)
+    if base is None:
+        base = word
+        if language == "de" and word.startswith("ge") and len(word) > 6 and word[-1] in "tn":
+            base = word[2:]
+        for ending in words.endings:
+            left = base.removesuffix(ending)
+            if left != base and len(left) >= MIN_STEM_CHARS and _VOWEL.search(left):
+                base = left
+                break
+    base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
+    base = _DOUBLED.sub(r"\1", base)
+    return base[:-1] + "i" if language == "en" and base.endswith("y") and len(base) > 2 else base

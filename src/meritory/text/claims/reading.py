@@ -1,0 +1,406 @@
+"""Reads a text as a claim: a normal form of its units, its values, and the changes it states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from meritory.text.claims.lexicon import (
+    GAP,
+    HAN,
+    Lexicon,
+    Phrase,
+    best_language,
+    find_phrase,
+    language_scores,
+    lexicon,
+)
+from meritory.text.claims.read import Unit, units_of, values_of
+from meritory.text.language import read_language
+
+# Words before "used to" that make it another phrase.
+_BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
+MAX_GAP_UNITS: Final = 12
+# Longer texts are compared word by word only.
+MAX_SHORT_UNITS: Final = 80
+_CURRENCIES: Final = frozenset("$€£¥")
+_HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
+_ORDINAL: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
+_SPELLINGS: Final = (
+    (re.compile(r"(?<=[a-z]{4})is(e|ed|es|ing|ation|ations|er|ers)$"), r"iz\1"),
+    (re.compile(r"(?<=[a-z]{3})our(s|ed|ing|ite|ites|al|hood|ful|ly)?$"), r"or\1"),
+    (re.compile(r"(?<=[a-z]{4})ogue(s|d)?$"), r"og\1"),
+    (re.compile(r"(?<=[a-z]{3})([tb])re(s)?$"), r"\1er\2"),
+    (re.compile(r"^(lic|def|off|pret)ence(s|d)?$"), r"\1ense\2"),
+    (re.compile(r"^(trave|cance|labe|mode|signa|tota|fue|leve|chann|dia)ll(ed|ing|er|ers)$"), r"\1l\2"),
+    (re.compile(r"yse(d|s|r)?$"), r"yze\1"),
+)
+_PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
+_SUBJECTS: Final = frozenset({"user", "we"})
+_ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A text reduced to what it claims."""
+
+    text: str
+    # None if no known language has a word of it.
+    language: str | None
+    scores: dict[str, int]
+    units: tuple[Unit, ...]
+    keys: tuple[str, ...]
+    # The words as typed, and those that the normal form dropped.
+    raw: frozenset[str]
+    words: tuple[str, ...]
+    cues: frozenset[str]
+    # Whether the dropped start of the text was "a", "each" or the like.
+    opening: str
+    is_person: bool
+    # The number of values, the hedges (negative) and the characters.
+    specificity: tuple[int, int, int]
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The words of its language."""
+        return lexicon(self.language or "en")
+
+    @cached_property
+    def stems(self) -> tuple[str, ...]:
+        """The stem of each key."""
+        words = self.lexicon
+        return tuple(words.stem(key) for key in self.keys)
+
+    @cached_property
+    def content(self) -> tuple[int, ...]:
+        """The indexes of the units that are not only grammar."""
+        words = self.lexicon
+        return tuple(
+            index
+            for index, unit in enumerate(self.units)
+            if unit.kind != "word" or (unit.key not in words.light and unit.key not in _MARKS)
+        )
+
+    @cached_property
+    def topic(self) -> frozenset[str]:
+        """The stems of its content."""
+        return frozenset(self.stems[index] for index in self.content)
+
+
+_MARKS: Final = frozenset({"'s", "we's", "user's", ",", "not", "must"})
+
+
+def read_claim(text: str, language: str | None = None) -> Claim:
+    """Return the claim that a text makes, read in its own or in a given language."""
+    units = list(units_of(text))
+    specific_count = values_of(units).specific_count
+    scores = language_scores(unit.key for unit in units if unit.kind == "word")
+    chosen = language or best_language(scores)
+    raw = frozenset(unit.key for unit in units)
+    if chosen is None:
+        keys = tuple(unit.key for unit in units)
+        size = (specific_count, 0, len(text))
+        return Claim(text, None, scores, tuple(units), keys, raw, keys, frozenset(), "", False, size)
+    words = lexicon(chosen)
+    units = list(_spelled(units, words))
+    units, opener_count = _without_openers(units, words)
+    hedge_count = sum(unit.key in words.hedges for unit in units)
+    opening = units[0].key if units else ""
+    cues = _take_cues(units, words)
+    units = _with_phrases(units, words)
+    typed = tuple(unit.key for unit in units)
+    is_person = any(unit.key in {"user", "they"} for unit in units)
+    if chosen == "en":
+        units = list(_persons(units, words))
+    kept = tuple(_meaningful(units, words))
+    return Claim(
+        text,
+        chosen,
+        scores,
+        kept,
+        tuple(unit.key for unit in kept),
+        raw | frozenset(typed),
+        typed,
+        frozenset(cues),
+        opening,
+        is_person,
+        (specific_count, -hedge_count - opener_count, len(text)),
+    )
+
+
+def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield the units without the silent words, each word as the first of its group."""
+    mark = ""
+    previous = ""
+    for index, unit in enumerate(units):
+        mark = mark or unit.before
+        following = units[index + 1] if index + 1 < len(units) else None
+        key = unit.key
+        if key in {"do", "does"} and words.language == "en":
+            is_silent = following is not None and following.key in {"not", "never"}
+        else:
+            # Part of a name has meaning: "plan A", "The Power", "Really Right Stuff".
+            is_named = unit.is_capital and not unit.is_first and words.language != "de"
+            is_silent = not is_named and key in words.silent
+        # A claim means the same without a silent word.
+        if unit.kind == "word" and is_silent:
+            continue
+        if unit.kind == "word" and key in words.negations and following and following.before:
+            # "No, tests pass" is not "no tests pass".
+            key = f"{key},"
+        elif unit.kind in {"word", "identifier"}:
+            unit_key = words.units.get(key) if previous == "number" else None
+            key = unit_key or words.same.get(key) or words.same.get(key.lower()) or key
+        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
+        mark, previous = "", unit.kind
+
+
+# -- words ------------------------------------------------------------------------------------
+
+
+def _spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield the units with one spelling for numbers, times, dates, amounts and variants."""
+    skipped = False
+    for unit, following in pairwise([*units, Unit("symbol", "")]):
+        if skipped:
+            skipped = False
+            continue
+        if unit.kind == "symbol" and unit.key in _CURRENCIES and following.kind == "number":
+            yield replace(following, before=unit.before, is_first=unit.is_first)
+            yield replace(unit, kind="word", before="")
+            skipped = True
+        elif unit.kind == "symbol" and unit.key in _CURRENCIES | {"%"}:
+            yield replace(unit, kind="word")
+        elif unit.kind == "number" and following.key in {"am", "pm"} and _HOUR.fullmatch(unit.key):
+            yield replace(unit, key=_hour(unit.key, following.key))
+            skipped = True
+        elif unit.kind == "number" and following.key == "k" and "." not in unit.key:
+            yield replace(unit, key=f"{unit.key}000")
+            skipped = True
+        elif unit.kind == "number" and re.fullmatch(r"0\d:\d\d", unit.key):
+            yield replace(unit, key=unit.key[1:])
+        elif unit.kind == "identifier" and (match := _ORDINAL.fullmatch(unit.key)):
+            yield replace(unit, kind="number", key=match[1])
+        elif unit.kind != "word":
+            yield unit
+        elif words.language == "zh":
+            yield from _characters(unit)
+        else:
+            yield from _word(unit, words)
+
+
+def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
+    """Yield a word in its usual spelling, or as a number; a hyphen separates words."""
+    key = unit.key
+    if words.language == "fr":
+        key = key.removeprefix("'") or key
+    if number := words.numbers.get(key):
+        yield replace(unit, kind="number", key=number)
+        return
+    if words.language == "en" and key.isascii() and key.isalpha():
+        for pattern, spelling in _SPELLINGS:
+            key = pattern.sub(spelling, key)
+    elif words.language == "de":
+        key = key.replace("ß", "ss") if words.same.get(key) is None else key
+    head, hyphen, _ = key.partition("-")
+    if not hyphen or key in words.known:
+        yield replace(unit, key=key)
+    elif head in _PREFIXES:
+        yield replace(unit, key=key.replace("-", "", 1))
+    else:
+        first, *rest = key.split("-")
+        yield replace(unit, key=first)
+        # The mark lets another spelling in one word be recognised.
+        yield from (Unit("word", part, "-", unit.is_capital) for part in rest if part)
+
+
+def _characters(unit: Unit) -> Iterator[Unit]:
+    """Yield each Chinese character of a word, in its simplified form, and the rest whole."""
+    table = read_language("zh/claims")["variants"]
+    simple = unit.key.translate(str.maketrans(table["traditional"], table["simplified"]))
+    numbers = lexicon("zh").numbers
+    before, is_first = unit.before, unit.is_first
+    for part in re.findall(rf"{HAN.pattern}|(?:(?!{HAN.pattern}).)+", simple):
+        kind = "number" if part in numbers or part.isdigit() else unit.kind
+        yield Unit(kind, part, before, False, is_first)  # type: ignore[arg-type]
+        before, is_first = "", False
+
+
+def _hour(number: str, half: str) -> str:
+    """Return a time of 24 hours."""
+    match = _HOUR.fullmatch(number)
+    hour = int(match[1]) % 12 + (12 if half == "pm" else 0) if match else 0
+    return f"{hour}:{match[2] or '00'}" if match else number
+
+
+# -- frames and cues --------------------------------------------------------------------------
+
+
+def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int]:
+    """Return the units after "I think", "note that" and the like, and the number of these."""
+    start = opener_count = 0
+    while len(units) - start > 1:
+        if units[start].key in words.silent - words.articles:
+            size = 1
+        else:
+            heads = tuple(unit.key for unit in units[start:-1])
+            size = next((len(one) for one in words.openers if heads[: len(one)] == one), 0)
+            if not size:
+                framed = words.cues["framed"]
+                size = next((len(one) for one in framed if heads[: len(one)] == one), 0)
+                if size and not units[start + size].before:
+                    size = 0
+        if not size:
+            break
+        start += size
+        opener_count += 1
+    rest = units[start:]
+    if opener_count:
+        # The claim starts after the opener, so its first capital has no meaning.
+        rest[0] = replace(rest[0], is_first=True, before="")
+    return rest, opener_count
+
+
+def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
+    """Return the units with each known phrase replaced by its short form."""
+    if not words.short_forms:
+        return units
+    keys = [unit.key for unit in units]
+    result: list[Unit] = []
+    index = 0
+    while index < len(units):
+        for phrase, meaning in words.short_forms.get(keys[index], ()):
+            if tuple(keys[index : index + len(phrase)]) == phrase:
+                first = units[index]
+                made = [replace(first, kind="word", key=key, before="") for key in meaning]
+                if made:
+                    made[0] = replace(made[0], before=first.before)
+                result += made
+                index += len(phrase)
+                break
+        else:
+            result.append(units[index])
+            index += 1
+    return result
+
+
+def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
+    """Remove the words that only say that something changed, and return what they say."""
+    found: set[str] = set()
+    if _cut_any(units, words.cues["correction"], is_framed=True):
+        found |= {"correction", "now"}
+    if _cut_any(units, words.cues["ended"]):
+        found.add("ended")
+        if words.language == "en":
+            _cut_helper(units)
+    keys = [unit.key for unit in units]
+    used = keys.index("used") if "used" in keys else 0
+    # "is used to cold" and "was used to build" are not "used to live".
+    if words.language != "en" or (used > 0 and keys[used - 1] not in _BEFORE_USED):
+        if _cut_any(units, words.cues["past"]):
+            found.add("past")
+    while _cut_any(units, words.cues["now"]):
+        found.add("now")
+    keys = [unit.key for unit in units]
+    for kind in ("since", "gone", "left", "change", "new", "stopped"):
+        if any(find_phrase(keys, phrase) >= 0 for phrase in words.cues[kind]):
+            found.add(kind)
+    return found
+
+
+def _cut_helper(units: list[Unit]) -> None:
+    """Remove the "does" that "does not live any more" leaves."""
+    for index, unit in enumerate(units):
+        if unit.key in {"do", "does"}:
+            del units[index]
+            return
+
+
+def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = False) -> bool:
+    """Remove the first phrase that the text contains, and return whether there was one."""
+    keys = [unit.key for unit in units]
+    distinct = set(keys)
+    for phrase in phrases:
+        if phrase[0] not in distinct:
+            continue
+        if GAP in phrase:
+            gap = phrase.index(GAP)
+            start = find_phrase(keys, phrase[:gap])
+            end = find_phrase(keys, phrase[gap + 1 :], start + gap) if start >= 0 else -1
+            if start < 0 or not 0 <= end - start <= MAX_GAP_UNITS:
+                continue
+            del units[end : end + len(phrase) - gap - 1]
+            del units[start : start + gap]
+            return True
+        start = find_phrase(keys, phrase)
+        if start < 0 or len(phrase) == len(units):
+            continue
+        end = start + len(phrase)
+        if is_framed and (start > 0 or not units[end].before):
+            continue
+        del units[start:end]
+        if start == 0 and units:
+            units[0] = replace(units[0], before="", is_first=True)
+        return True
+    return False
+
+
+# -- persons of English -----------------------------------------------------------------------
+
+_USER: Final = {"i": "user", "me": "user", "my": "user's", "mine": "user's", "myself": "themselves"}
+_WE: Final = {"we": "we", "us": "we", "our": "we's", "ours": "we's", "ourselves": "themselves"}
+_THEIR: Final = {"their": "user's", "his": "user's", "her": "user's", "they": "user"}
+_SELVES: Final = {"himself": "themselves", "herself": "themselves"}
+
+
+def _persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield the units with "I" and "my" as the user, "we" and "our" as the team."""
+    keys = [unit.key for unit in units]
+    is_note = "user" in keys[:3]
+    starts_bare = bool(keys) and keys[0] in words.bare_verbs and len(keys) > 1
+    if starts_bare:
+        yield Unit("word", "user")
+        is_note = True
+    index = 0
+    agrees = starts_bare
+    while index < len(units):
+        unit = units[index]
+        key = unit.key
+        following = keys[index + 1] if index + 1 < len(keys) else ""
+        step = 1
+        if key == "user" and following == "'s":
+            key, step = "user's", 2
+        elif key == "team" and index and keys[index - 1] in {"the", "our", "we's"}:
+            if following == "'s":
+                key, step = "we's", 2
+            elif index == 1:
+                key = "we"
+        elif unit.kind == "word" or key == "I":
+            key = _USER.get(key) or _WE.get(key) or (_THEIR.get(key) if is_note else None) or key
+            key = _SELVES.get(key, key)
+        if agrees and unit.kind == "word" and key not in _ADVERBS:
+            key = _plain_verb(key)
+            agrees = False
+        if key == "user" and unit.key == "user":
+            agrees = True
+        elif key == "we" and unit.key == "team":
+            agrees = True
+        elif unit.key in {"and", "but"} and is_note and following.removesuffix("s") != following:
+            agrees = following in words.bare_verbs
+        yield unit if key == unit.key else replace(unit, key=key)
+        index += step
+
+
+def _plain_verb(key: str) -> str:
+    """Return "write" for "writes", the form after "I"."""
+    if key in {"is", "was", "has", "does", "'s"} or not key.endswith("s") or key.endswith("ss"):
+        return key
+    if key.endswith("ies") and len(key) > 4:
+        return key[:-3] + "y"
+    if re.search(r"(?:ch|sh|ss|x|z|o)es$", key):
+        return key[:-2]
+    return key[:-1]

@@ -1,0 +1,292 @@
+"""The ways in which one claim is said in other words: order, voice, number, genitive, hyphens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from meritory.text.claims.lexicon import Lexicon
+from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
+from meritory.text.claims.vetoes import veto
+
+Keys = tuple[str, ...]
+
+MAX_FRONTED_UNITS = 16
+MAX_INVERTED_UNITS = 6
+MAX_GENITIVE_UNITS = 4
+_QUESTION_WORDS = frozenset({"what", "who", "where", "than", "as", "there"})
+_ADVERBS = frozenset({"always", "automatically", "usually", "often", "never", "not", "only"})
+_EACH = frozenset({"every", "each"})
+
+
+def rewording(old: Claim, new: Claim) -> str | None:
+    """Return how two texts with other words make the same claim, or None if they do not."""
+    if max(len(old.keys), len(new.keys)) > MAX_SHORT_UNITS or veto(old, new):
+        return None
+    if _joined(old) == _joined(new):
+        return "same words, one of them with a hyphen"
+    if old.language == "en" and (_is_generic(old, new) or _is_generic(new, old)):
+        return "same words, each one and all of them"
+    if not _share_words(old, new):
+        return None
+    for check, reason in _WAYS:
+        if check(old, new) or check(new, old):
+            return reason
+    return None
+
+
+def _share_words(old: Claim, new: Claim) -> bool:
+    return old.topic == new.topic
+
+
+def _joined(claim: Claim) -> str:
+    """Return the keys with a word after a hyphen joined to the one before."""
+    if not any(unit.before == "-" for unit in claim.units):
+        return "".join(claim.keys) if claim.language != "zh" else " ".join(claim.keys)
+    return "".join(claim.keys)
+
+
+# -- order ------------------------------------------------------------------------------------
+
+
+def _is_fronted(one: Claim, other: Claim) -> bool:
+    """Return whether the first text has a part in front that the second has further back."""
+    words, keys, target = one.lexicon, one.keys, other.keys
+    if len(keys) != len(target) or keys[0] not in words.fronting or _has_sentences(one):
+        return False
+    for size in range(1, min(MAX_FRONTED_UNITS, len(keys) - 1) + 1):
+        block, rest = keys[:size], keys[size:]
+        if any(_inserted(block, rest, target)):
+            return True
+        if words.language == "de" and size <= MAX_INVERTED_UNITS:
+            verb, after = rest[0], rest[1:]
+            for length in range(1, min(MAX_INVERTED_UNITS, len(after)) + 1):
+                subject, tail = after[:length], after[length:]
+                if target[: length + 1] != (*subject, verb):
+                    continue
+                if any(_inserted(block, tail, target[length + 1 :], start=0)):
+                    return True
+    return False
+
+
+def _inserted(block: Keys, rest: Keys, target: Keys, *, start: int = 1) -> Iterator[bool]:
+    """Yield whether the target is the rest with the block at one place further back."""
+    size = len(block)
+    for place in range(start, len(rest) + 1):
+        if target[:place] != rest[:place]:
+            return
+        yield target[place : place + size] == block and target[place + size :] == rest[place:]
+
+
+def _has_sentences(claim: Claim) -> bool:
+    return any(unit.is_first for unit in claim.units[1:])
+
+
+def _is_turned(old: Claim, new: Claim) -> bool:
+    """Return whether "A is B" became "B is A", where one side is a described thing."""
+    words = old.lexicon
+    if len(old.keys) != len(new.keys) or (set(old.words) | set(new.words)) & words.indefinite:
+        return False
+    if set(old.keys) & (words.negations | words.quantifiers | words.limits | _QUESTION_WORDS):
+        return False
+    for verb in {words.same.get(key, key) for key in words.be}:
+        if old.keys.count(verb) != 1 or new.keys.count(verb) != 1:
+            continue
+        spot = old.keys.index(verb)
+        left, right = old.keys[:spot], old.keys[spot + 1 :]
+        if not left or not right or new.keys != (*right, verb, *left):
+            continue
+        is_described = len(left) > 1 or len(right) > 1
+        is_place = left[0] in words.prepositions or right[0] in words.prepositions
+        return is_described and not is_place
+    return False
+
+
+def _is_list_reordered(old: Claim, new: Claim) -> bool:
+    """Return whether only the parts of a list have another order."""
+    return len(old.keys) == len(new.keys) and _sorted_lists(old) == _sorted_lists(new)
+
+
+def _sorted_lists(claim: Claim) -> Keys:
+    """Return the keys with the single words of each list "A, B and C" in alphabetical order."""
+    keys, units, words = list(claim.keys), claim.units, claim.lexicon
+    joints = {"and", "or"}
+    for joint, key in enumerate(keys):
+        if key not in joints or not 1 <= joint < len(keys) - 1:
+            continue
+        start = joint - 1
+        while start > 0 and units[start].before == ",":
+            start -= 1
+        items = [*range(start, joint), joint + 1]
+        after = joint + 2
+        is_closed = after == len(keys) or bool(units[after].before)
+        is_closed = is_closed or keys[after] in words.prepositions
+        before = keys[start - 1] if start else ""
+        is_open = not start or before in words.prepositions or before in words.many_valued
+        # Of two words, the first may be the end of a longer part: "red car and bike".
+        if len(items) > 2 or (is_closed and is_open):
+            for place, item in zip(items, sorted(keys[item] for item in items), strict=True):
+                keys[place] = item
+    return tuple(keys)
+
+
+# -- genitive ---------------------------------------------------------------------------------
+
+
+def _is_genitive(one: Claim, other: Claim) -> bool:
+    """Return whether "the limit of the disk" became "the disk limit" or "the disk's limit"."""
+    keys = one.keys
+    target = tuple(key for key in other.keys if key != "'s")
+    if "of" not in keys or len(keys) != len(target) + 1:
+        return False
+    spot = keys.index("of")
+    for head in range(1, min(MAX_GENITIVE_UNITS, spot) + 1):
+        for size in range(1, min(MAX_GENITIVE_UNITS, len(keys) - spot - 1) + 1):
+            owner, rest = keys[spot + 1 : spot + 1 + size], keys[spot + 1 + size :]
+            if (*keys[: spot - head], *owner, *keys[spot - head : spot], *rest) == target:
+                return True
+    return False
+
+
+def _is_there(one: Claim, other: Claim) -> bool:
+    """Return whether "there is a pool in the hotel" became "the hotel has a pool"."""
+    keys = one.keys
+    if keys[:2] != ("there", "is"):
+        return False
+    for spot in range(3, len(keys) - 1):
+        if keys[spot] in {"for", "in", "on", "at"}:
+            if (*keys[spot + 1 :], "have", *keys[2:spot]) == other.keys:
+                return True
+    return False
+
+
+# -- voice ------------------------------------------------------------------------------------
+
+
+def _is_passive(one: Claim, other: Claim) -> bool:
+    """Return whether the first text is the second one in the passive voice."""
+    target = other.keys
+    words = one.lexicon
+    for subject, verb, is_past, tails in _passives(one):
+        if not subject:
+            # "Write notes in English", "notes are written in English".
+            is_order = target[:1] != () and words.stem(target[0]) == verb
+            if is_order and target[0] not in words.past and target[1:] in tails:
+                return True
+            continue
+        size = len(subject)
+        if target[:size] != subject or len(target) <= size:
+            continue
+        said = target[size]
+        if words.stem(said) != verb or target[size + 1 :] not in tails:
+            continue
+        was_past = said in words.past or (words.language == "en" and said.endswith("ed"))
+        if was_past == is_past:
+            return True
+    return False
+
+
+def _passives(claim: Claim) -> Iterator[tuple[Keys, str, bool, frozenset[Keys]]]:
+    """Yield who acts, the stem of the verb, its tense, and the rest in the active voice."""
+    words, keys = claim.lexicon, claim.keys
+    if words.language == "zh":
+        return
+    for spot, key in enumerate(keys[:-1]):
+        if key not in words.be or not spot:
+            continue
+        modal: Keys = ()
+        start = spot
+        if key == "be" and keys[spot - 1] in words.modals | {"must"}:
+            modal, start = (keys[spot - 1],), spot - 1
+        is_past = key in {"was", "were", "got", "wurde", "était", "fue"}
+        thing = keys[:start]
+        place = spot + 1
+        adverb: Keys = ()
+        if keys[place] in _ADVERBS and place + 1 < len(keys):
+            adverb, place = (keys[place],), place + 1
+        if words.language == "de":
+            participle, middle, end = keys[-1], keys[place:-1], len(keys) - 1
+        else:
+            participle, middle, end = keys[place], keys[place + 1 :], len(keys)
+        if not _is_participle(participle, words):
+            continue
+        verb = words.stem(participle)
+        agent = next((i for i in range(place, end) if keys[i] in words.agents), None)
+        if agent is None:
+            if not is_past and not adverb and modal in {(), ("must",)}:
+                yield (), verb, False, frozenset({(*thing, *middle)})
+            continue
+        between = keys[place:agent] if words.language == "de" else keys[place + 1 : agent]
+        after = keys[agent + 1 : end]
+        for size in range(1, len(after) + 1):
+            rest = after[size:]
+            tails = {(*thing, *between, *rest), (*thing, *rest, *between)}
+            yield (*after[:size], *modal, *adverb), verb, is_past, frozenset(tails)
+
+
+def _is_participle(key: str, words: Lexicon) -> bool:
+    if key in words.past:
+        return True
+    endings = {"en": ("ed",), "de": ("t", "en"), "fr": ("é", "ée", "és", "ées", "i", "ie", "it")}
+    return key.endswith(endings.get(words.language, ("do", "da", "dos", "das"))) and len(key) > 3
+
+
+def _is_by(one: Claim, other: Claim) -> bool:
+    """Return whether a Chinese text names the one who acts with "由"."""
+    keys = one.keys
+    if one.language != "zh" or "由" not in keys:
+        return False
+    spot = keys.index("由")
+    return 0 < spot and (*keys[spot + 1 :], *keys[:spot]) == other.keys
+
+
+# -- number -----------------------------------------------------------------------------------
+
+
+def _is_generic(one: Claim, other: Claim) -> bool:
+    """Return whether "each test needs a name" became "tests need names"."""
+    single, many = one.words, other.words
+    if not single or not many or single[0] not in _EACH | {"a", "an"} or many[0] in {"a", "an"}:
+        return False
+    left, right = one.keys, other.keys
+    is_each = left[0] in _EACH
+    left = left[1:] if is_each else left
+    if right[:1] == ("all",):
+        if not is_each:
+            return False
+        right = right[1:]
+    elif many[0] in one.lexicon.articles | one.lexicon.quantifiers | _EACH:
+        return False
+    if len(left) != len(right) or "is" in left and not is_each:
+        return False
+    if is_each and left[0] == "we's":
+        # "Every one of our jobs" has the plural already.
+        pass
+    pairs = list(zip(left, right, strict=True))
+    if any(_singular(a) != _singular(b) for a, b in pairs):
+        return False
+    # The subject has another number, and so has its verb, if the verb shows it.
+    heads = [index for index, (a, b) in enumerate(pairs) if a != b and b.endswith("s")]
+    if left[:1] == ("we's",):
+        return any(a != b and a.endswith("s") for a, b in pairs[1:]) or left == right
+    return bool(heads) and heads[0] <= 3
+
+
+def _singular(key: str) -> str:
+    if key in {"its", "their", "user's"}:
+        return "its"
+    if key.endswith("ies") and len(key) > 4:
+        return key[:-3] + "y"
+    if key.endswith(("sses", "ches", "shes", "xes")):
+        return key[:-2]
+    return key[:-1] if key.endswith("s") and not key.endswith("ss") and len(key) > 3 else key
+
+
+_WAYS: tuple[tuple[Callable[[Claim, Claim], bool], str], ...] = (
+    (_is_fronted, "same words, one part moved to the front"),
+    (_is_turned, "same words, turned around the verb"),
+    (_is_list_reordered, "same words, a list in another order"),
+    (_is_genitive, "same words, the owner before the thing"),
+    (_is_there, "same words, there is and has"),
+    (_is_passive, "same words in the other voice"),
+    (_is_by, "same words in the other voice"),
+)
