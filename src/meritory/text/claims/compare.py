@@ -42,7 +42,8 @@ def words_of(text: str) -> frozenset[str]:
 
 def says_change(text: str) -> bool:
     """Return whether a text contains a word that a statement of change needs; most do not."""
-    return bool(read_claim(text).cues)
+    claim = read_claim(text)
+    return bool(claim.cues or claim.marks)
 
 
 def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
@@ -104,6 +105,10 @@ def _difference(old: Claim, new: Claim) -> str:
     return "same words in another order"
 
 
+def _states_change(claim: Claim) -> bool:
+    return bool(claim.cues or {kind for kind, _ in claim.marks} & {"change", "stopped"})
+
+
 def _adds_to(short: Claim, long: Claim) -> bool:
     """Return whether the long claim is the whole short one followed by more."""
     words = short.lexicon
@@ -112,7 +117,7 @@ def _adds_to(short: Claim, long: Claim) -> bool:
     if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
         return False
     keys = {unit.key.rstrip(",") for unit in tail}
-    if keys & (words.negations | words.limits | {"?"}) or long.cues or short.cues:
+    if keys & (words.negations | words.limits | {"?"}) or _states_change(long) or _states_change(short):
         return False
     first, *rest = tail
     if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:

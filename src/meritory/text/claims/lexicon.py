@@ -64,6 +64,8 @@ class Lexicon:
     short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
     # Phrases of change by kind, longest first.
     cues: dict[str, tuple[Phrase, ...]]
+    # The phrases of the kinds that stay in a text, by first word.
+    marks: dict[str, tuple[tuple[str, Phrase], ...]]
 
     def stem(self, word: str) -> str:
         """Return a word without the endings that another phrasing of a claim alters."""
@@ -81,10 +83,10 @@ def lexicon(language: str) -> Lexicon:
 
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
-    # The groups that bench.gate uses to make pairs come first.
-    same = {**first_of_group(groups.get("related", ())), **first_of_group(groups.get("same", ()))}
+    same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
     irregular = [line.split() for line in groups.get("irregular", ())]
     articles, prepositions = words("articles"), words("prepositions")
+    cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
     known = frozenset[str]().union(*(words(key) for key in content["words"]))
     return Lexicon(
         language,
@@ -120,21 +122,35 @@ def lexicon(language: str) -> Lexicon:
         tuple(content.get("endings", ())),
         _phrases(phrases.get("openers", ()), language),
         _by_first_word(content.get("short_forms", {}), language),
-        {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS},
+        cues,
+        _marks(cues),
     )
 
 
+# origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
 # now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
 # since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
 # framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
 CUE_KINDS: Final = (
-    "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "change", "new", "framed"
+    "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
+    "change", "new", "framed",
+)  # fmt: skip
+
+
+# The kinds that stay in a text, since their place says which value is the old one.
+MARK_KINDS: Final = (
+    "since", "left", "gone", "origin", "contrast", "change", "new", "stopped"
 )  # fmt: skip
 
 
 def first_of_group(groups: Iterable[str]) -> dict[str, str]:
-    """Return each word of a group with the first word of the group."""
-    return {word: group.split()[0] for group in groups for word in group.split()}
+    """Return each word of a group with the first word; groups with a common word are one."""
+    found: dict[str, str] = {}
+    for group in groups:
+        words = group.split()
+        first = next((found[word] for word in words if word in found), words[0])
+        found.update((word, first) for word in words if word not in found)
+    return found
 
 
 def language_scores(words: Iterable[str]) -> dict[str, int]:
@@ -172,6 +188,14 @@ def find_phrase(keys: Sequence[str], phrase: Phrase, start: int = 0) -> int:
 def _phrases(written: Iterable[str], language: str) -> tuple[Phrase, ...]:
     made = {split_phrase(one, language) for text in written for one in _alternatives(text)}
     return tuple(sorted(made, key=lambda phrase: (-len(phrase), phrase)))
+
+
+def _marks(cues: dict[str, tuple[Phrase, ...]]) -> dict[str, tuple[tuple[str, Phrase], ...]]:
+    found: dict[str, list[tuple[str, Phrase]]] = {}
+    for kind in MARK_KINDS:
+        for phrase in cues[kind]:
+            found.setdefault(phrase[0], []).append((kind, phrase))
+    return {word: tuple(marks) for word, marks in found.items()}
 
 
 def _alternatives(text: str) -> list[str]:

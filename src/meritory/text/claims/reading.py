@@ -27,6 +27,7 @@ _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", 
 MAX_GAP_UNITS: Final = 12
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
+_SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
 _ORDINAL: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
@@ -58,6 +59,8 @@ class Claim:
     raw: frozenset[str]
     words: tuple[str, ...]
     cues: frozenset[str]
+    # The phrases of change that are still in its words, with their kinds.
+    marks: frozenset[tuple[str, Phrase]]
     # Whether the dropped start of the text was "a", "each" or the like.
     opening: str
     is_person: bool
@@ -91,6 +94,8 @@ class Claim:
         return frozenset(self.stems[index] for index in self.content)
 
 
+_NONE: Final = frozenset[str]()
+_NO_MARKS: Final = frozenset[tuple[str, Phrase]]()
 _MARKS: Final = frozenset({"'s", "we's", "user's", ",", "not", "must"})
 
 
@@ -104,13 +109,15 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     if chosen is None:
         keys = tuple(unit.key for unit in units)
         size = (specific_count, 0, len(text))
-        return Claim(text, None, scores, tuple(units), keys, raw, keys, frozenset(), "", False, size)
+        return Claim(text, None, scores, tuple(units), keys, raw, keys, _NONE, _NO_MARKS, "", False, size)
     words = lexicon(chosen)
     units = list(_spelled(units, words))
+    cues = _take_correction(units, words)
     units, opener_count = _without_openers(units, words)
     hedge_count = sum(unit.key in words.hedges for unit in units)
     opening = units[0].key if units else ""
-    cues = _take_cues(units, words)
+    cues |= _take_cues(units, words)
+    marks = _marks_of(units, words)
     units = _with_phrases(units, words)
     typed = tuple(unit.key for unit in units)
     is_person = any(unit.key in {"user", "they"} for unit in units)
@@ -126,6 +133,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
         raw | frozenset(typed),
         typed,
         frozenset(cues),
+        marks,
         opening,
         is_person,
         (specific_count, -hedge_count - opener_count, len(text)),
@@ -185,10 +193,10 @@ def _spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield replace(unit, key=unit.key[1:])
         elif unit.kind == "identifier" and (match := _ORDINAL.fullmatch(unit.key)):
             yield replace(unit, kind="number", key=match[1])
+        elif words.language == "zh" and HAN.search(unit.key) and unit.kind in _SPLIT:
+            yield from _characters(unit)
         elif unit.kind != "word":
             yield unit
-        elif words.language == "zh":
-            yield from _characters(unit)
         else:
             yield from _word(unit, words)
 
@@ -288,11 +296,15 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
     return result
 
 
+def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
+    """Remove "correction:" and the like from the start, and return what it says."""
+    is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
+    return {"correction", "now"} if is_corrected else set()
+
+
 def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove the words that only say that something changed, and return what they say."""
     found: set[str] = set()
-    if _cut_any(units, words.cues["correction"], is_framed=True):
-        found |= {"correction", "now"}
     if _cut_any(units, words.cues["ended"]):
         found.add("ended")
         if words.language == "en":
@@ -305,11 +317,22 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
             found.add("past")
     while _cut_any(units, words.cues["now"]):
         found.add("now")
-    keys = [unit.key for unit in units]
-    for kind in ("since", "gone", "left", "change", "new", "stopped"):
-        if any(find_phrase(keys, phrase) >= 0 for phrase in words.cues[kind]):
-            found.add(kind)
     return found
+
+
+def _marks_of(units: Sequence[Unit], words: Lexicon) -> frozenset[tuple[str, Phrase]]:
+    """Return the phrases of change that stay in the text, with their kinds."""
+    keys = [unit.key for unit in units]
+    found: set[tuple[str, Phrase]] = set()
+    for index, key in enumerate(keys):
+        for kind, phrase in words.marks.get(key, ()):
+            if tuple(keys[index : index + len(phrase)]) == phrase:
+                found.add((kind, phrase))
+            elif GAP in phrase:
+                gap = phrase.index(GAP)
+                if find_phrase(keys, phrase[gap + 1 :], index + gap) >= 0:
+                    found.add((kind, phrase))
+    return frozenset(found)
 
 
 def _cut_helper(units: list[Unit]) -> None:
@@ -332,6 +355,9 @@ def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = 
             start = find_phrase(keys, phrase[:gap])
             end = find_phrase(keys, phrase[gap + 1 :], start + gap) if start >= 0 else -1
             if start < 0 or not 0 <= end - start <= MAX_GAP_UNITS:
+                continue
+            # "We use UPS, not DHL any more" is about UPS.
+            if start and units[start].before[:1] in {",", "，"}:
                 continue
             del units[end : end + len(phrase) - gap - 1]
             del units[start : start + gap]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Final, Literal
 
-from meritory.text.claims.lexicon import Phrase, find_phrase
+from meritory.text.claims.lexicon import GAP, Phrase, find_phrase
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.vetoes import veto
 
@@ -21,6 +21,10 @@ PERSONS: Final = frozenset({"user", "we"})
 _ENDED: Final = frozenset({"ended", "past"})
 # "Works with Bob" leaves room for others.
 _ACCOMPANYING: Final = frozenset({"with", "and", "or", "about", "against"})
+_NONE: Final = frozenset[str]()
+_NAMING: Final = frozenset({"gone", "left", "origin", "contrast"})
+# Words within the name of a thing.
+_LINKS: Final = frozenset({"of", "de", "mr", "ms", "mrs", "dr"})
 _SAYS_OTHER_VALUE: Final = frozenset({"now", "correction", "since", "new", "change"})
 
 
@@ -30,11 +34,13 @@ def update(old: Claim, new: Claim) -> Update | None:
         return None
     if max(len(old.keys), len(new.keys)) > MAX_SHORT_UNITS or _asks(old) or _asks(new):
         return None
-    if reason := _ended(old, new) or _flipped(old, new) or _named(old, new):
+    # A phrase that both texts have states no change.
+    cues = new.cues | {kind for kind, _ in new.marks - old.marks}
+    if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
     if new.raw & new.lexicon.additive or old.cues & _ENDED or new.cues & _ENDED:
         return None
-    return _other_value(old, new)
+    return _other_value(old, new, cues)
 
 
 def _asks(claim: Claim) -> bool:
@@ -44,26 +50,19 @@ def _asks(claim: Claim) -> bool:
 # -- ended ------------------------------------------------------------------------------------
 
 
-def _ended(old: Claim, new: Claim) -> str | None:
+def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text says that the old claim holds no more."""
-    if old.cues & _ENDED or _negation_count(old):
+    if old.cues & _ENDED or _negation_count(old) or _negation_count(new):
         return None
-    said = set(new.topic)
-    if not new.cues & _ENDED:
-        if "stopped" not in new.cues:
-            return None
-        for phrase in new.lexicon.cues["stopped"]:
-            if find_phrase(new.words, phrase) >= 0:
-                said -= {new.lexicon.stem(word) for word in phrase}
-                break
-    if _negation_count(new):
+    if not new.cues & _ENDED and "stopped" not in cues:
         return None
+    said = new.topic - (frozenset() if new.cues & _ENDED else _stems_of(new, "stopped"))
     rest = said - PERSONS
-    is_same_subject = bool(said & PERSONS) or _subject(old) in said
-    if len(said) >= 2 and rest and rest <= old.topic and is_same_subject:
-        if said <= old.topic or new.cues & {"stopped"}:
-            return "the new text says that it no longer holds"
-    return None
+    if len(said) < 2 or not rest or not rest <= old.topic:
+        return None
+    # "We cancelled the order" may end what somebody else does.
+    is_same = _subject(old) in said or (new.cues & _ENDED == _NONE and bool(said & PERSONS))
+    return "the new text says that it no longer holds" if is_same else None
 
 
 def _flipped(old: Claim, new: Claim) -> str | None:
@@ -99,72 +98,68 @@ def _subject(claim: Claim) -> str:
 # -- the old value is named -------------------------------------------------------------------
 
 
-def _named(old: Claim, new: Claim) -> str | None:
+def _named(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text names the old value as replaced, and is about the same."""
-    if not new.cues & {"gone", "left"} or old.cues & _ENDED or _negation_count(old):
+    if old.cues & _ENDED or _negation_count(old) or not cues & _NAMING:
         return None
-    gone = _gone(new)
-    values = [stem for stem in gone if stem in old.topic]
-    if not values or len(values) < len(gone):
-        return None
-    verbs = _change_stems(new)
-    added = _runs(new, without=old.topic | verbs | gone)
-    if len(added) > 1 or not _is_value(added, new):
-        return None
+    verbs = _change_stems(new, cues)
+    for gone in _gone(new, cues, verbs):
+        if gone <= old.topic and _replaces(old, new, gone, verbs):
+            return "the new text names the old value as replaced"
+    return None
+
+
+def _replaces(old: Claim, new: Claim, gone: frozenset[str], verbs: frozenset[str]) -> bool:
+    """Return whether the rest of the new text is about what the old one is about."""
+    added = _one_value(_runs(new, without=old.topic | verbs | gone | PERSONS))
+    if len(added) > 1 or any(len(run) > MAX_VALUE_UNITS for run in added):
+        return False
+    common = (new.topic & old.topic) - gone
     subject, last = _subject(old), old.stems[old.content[-1]]
-    left_out = old.topic - new.topic - PERSONS
-    if subject in gone and last not in gone and left_out and len(old.topic) > len(gone):
+    if subject in gone and last not in gone and not common:
         # "Redis is fast" does not end with "we replaced Redis".
-        return None
-    is_same = subject in new.topic or subject in PERSONS
-    if not is_same and not new.topic & PERSONS:
-        # "Our accountant is Anna", "Bob has replaced Anna as the accountant".
-        others = new.topic - gone - verbs - {new.stems[i] for run in added for i in run}
-        is_same = bool(others & old.topic)
-    if not is_same and not (new.topic - gone - verbs - PERSONS) & old.topic:
-        return None
+        return False
     first = new.stems[new.content[0]]
     starts_with_value = bool(added) and new.content[0] in added[0]
     if first not in old.topic | PERSONS | verbs and not starts_with_value:
-        return None
-    return "the new text names the old value as replaced"
+        return False
+    return subject in new.topic | PERSONS or bool(common)
 
 
-def _gone(new: Claim) -> frozenset[str]:
-    """Return the stems with which the new text names the replaced value."""
+def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Yield the stems with which the new text may name the replaced value."""
+    for kind, phrase in sorted(new.marks):
+        if kind not in cues & _NAMING or (kind == "origin" and "change" not in cues):
+            continue
+        before, _, after = " ".join(phrase).partition(GAP)
+        start = _phrase_place(new, tuple(before.split()))
+        if start < 0 or (kind == "contrast" and new.units[start].before[:1] not in {",", "，"}):
+            continue
+        following = range(start + len(before.split()), len(new.keys))
+        if after:
+            end = _phrase_place(new, tuple(after.split()))
+            following = range(following.start, end)
+        preceding = range(start - 1, -1, -1)
+        found = _named_stems(new, preceding if kind == "left" else following, verbs)
+        if found:
+            yield found
+
+
+def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset[str]:
+    """Return the stems of the first thing that is named along these indexes."""
     words = new.lexicon
-    stops = words.prepositions | words.agents | {"to", "with", "as", "and", "instead"}
-    for kind in ("left", "gone"):
-        for phrase in words.cues[kind]:
-            start = _phrase_place(new, phrase)
-            if start < 0:
-                continue
-            if phrase[0] in {"not", "was", "were", "pas", "nicht", "no", "de", "von"}:
-                if not _may_stand_alone(new, phrase, start):
-                    continue
-            indexes: Sequence[int]
-            if kind == "left":
-                indexes = range(start - 1, -1, -1)
-            else:
-                indexes = range(start + len(phrase), len(new.keys))
-            found: set[str] = set()
-            for count, index in enumerate(indexes):
-                is_end = new.keys[index] in stops or (count and new.units[index].before == ",")
-                if count >= MAX_NAMED_UNITS or (is_end and found):
-                    break
-                if index in new.content:
-                    found.add(new.stems[index])
-            found -= _change_stems(new)
-            if found:
-                return frozenset(found)
-    return frozenset()
-
-
-def _may_stand_alone(new: Claim, phrase: Phrase, start: int) -> bool:
-    """Return whether a common word stands where it names a replaced value."""
-    if phrase[0] in {"not", "pas", "nicht", "no"}:
-        return new.units[start].before == ","
-    return bool(new.cues & {"change"})
+    stops = words.prepositions | words.agents | {"and", "instead"}
+    found: list[str] = []
+    for index in indexes:
+        key = new.keys[index]
+        is_end = key in stops - _LINKS or (indexes.step > 0 and new.units[index].before[:1] == ",")
+        is_end = is_end or (indexes.step < 0 and index not in new.content and key not in _LINKS)
+        if len(found) >= MAX_NAMED_UNITS or (found and is_end):
+            break
+        if index in new.content and new.stems[index] not in verbs:
+            found.append(new.stems[index])
+    # "The small one" is about what the text has named.
+    return frozenset(found[:-1] if len(found) > 1 and found[-1] == "1" else found)
 
 
 def _phrase_place(claim: Claim, phrase: Phrase) -> int:
@@ -173,54 +168,66 @@ def _phrase_place(claim: Claim, phrase: Phrase) -> int:
     return find_phrase(claim.keys, tuple(same.get(word, word) for word in phrase))
 
 
-def _change_stems(claim: Claim) -> frozenset[str]:
+def _change_stems(claim: Claim, cues: frozenset[str]) -> frozenset[str]:
     """Return the stems of the words with which a text says that something changed."""
+    return frozenset[str]().union(*(_stems_of(claim, kind) for kind in cues - {"origin"}))
+
+
+def _stems_of(claim: Claim, kind: str) -> frozenset[str]:
     words = claim.lexicon
-    found: set[str] = set()
-    for kind in ("change", "gone", "left", "new", "since"):
-        for phrase in words.cues[kind]:
-            if kind in claim.cues and _phrase_place(claim, phrase) >= 0:
-                found |= {words.stem(words.same.get(word, word)) for word in phrase}
-    return frozenset(found)
+    said = (word for name, phrase in claim.marks if name == kind for word in phrase)
+    return frozenset(words.stem(words.same.get(word, word)) for word in said)
+
+
+def _one_value(runs: list[Run]) -> list[Run]:
+    """Return the runs with two that only a preposition separates as one value."""
+    if len(runs) == 2 and runs[1][0] - runs[0][-1] == 2 and runs[0][0] > 0:
+        return [runs[0] + runs[1]]
+    return runs
 
 
 # -- another value ----------------------------------------------------------------------------
 
 
-def _other_value(old: Claim, new: Claim) -> Update | None:
+def _other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
     """Return the relation of two claims that differ in one value of the same subject."""
-    says = bool(new.cues & _SAYS_OTHER_VALUE)
+    says = bool(cues & _SAYS_OTHER_VALUE)
     if veto(old, new, same_values=False):
         return None
-    dropped = _dates(new) if "since" in new.cues else frozenset[int]()
-    verbs = _change_stems(new) if says else frozenset[str]()
-    # "The price was raised to 5 euros" is about what "it costs 4 euros" is about.
-    vague = new.lexicon.attributes if not old.topic & new.lexicon.attributes else frozenset[str]()
-    added = _runs(new, without=old.topic | verbs | vague, dropped=dropped)
-    removed = _runs(old, without=new.topic)
-    if not added or not removed:
+    added, removed = _values(old, new, cues)
+    if not added or not removed or not old.topic & new.topic:
         return None
-    common = [i for i in new.content if new.stems[i] in old.topic and i not in dropped]
-    if not common or not (old.topic & new.topic):
-        return None
-    lead = _common_lead(old, new)
     if len(added) > 1 or len(removed) > 1:
-        if says and lead >= MIN_COMMON_LEAD and "now" in new.cues:
+        if "now" in cues and _common_lead(old, new) >= MIN_COMMON_LEAD:
             return "supersede", "the new text says what holds now of the same subject"
         return None
     was, now = removed[0], added[0]
     if len(was) > MAX_VALUE_UNITS or len(now) > MAX_VALUE_UNITS:
         return None
     reason = f"{_text(old, was)} is now {_text(new, now)}"
-    if _is_subject(now, new, dropped) or _is_subject(was, old, frozenset()):
+    if _is_subject(now, new) or _is_subject(was, old):
         if _is_definite(new, now) and _is_definite(old, was) and says:
             return "chain", f"another value: {reason}"
         return None
     if not _is_same_kind(old, new, was, now):
         return None
-    if not says or new.cues & _SAYS_OTHER_VALUE == {"change"} and not verbs:
+    if not says:
         return _chained(old, new, was, now, reason)
     return "supersede", f"the new text gives another value: {reason}"
+
+
+def _values(old: Claim, new: Claim, cues: frozenset[str]) -> tuple[list[Run], list[Run]]:
+    """Return what only the new and only the old text say, without the words of the change."""
+    words = new.lexicon
+    dates = _dates(new) if "since" in cues else frozenset[int]()
+    verbs = _change_stems(new, cues & _SAYS_OTHER_VALUE)
+    held = frozenset[str]()
+    if "change" in cues:
+        # "The price was raised to 5 euros" is about what "it costs 4 euros" is about.
+        verbs |= PERSONS | (_NONE if old.topic & words.attributes else words.attributes)
+        held = frozenset(words.stem(words.same.get(verb, verb)) for verb in words.one_valued)
+    added = _runs(new, without=old.topic | verbs, dropped=dates)
+    return added, _runs(old, without=new.topic | held)
 
 
 def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
@@ -236,7 +243,8 @@ def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
     if before in words.prepositions and after in words.prepositions and before != after:
         if not (before in places and after in places) and after not in {"to", "auf", "à", "a"}:
             return False
-    if (old.raw | new.raw) & words.many_valued or before in _ACCOMPANYING:
+    said = {key for i, key in enumerate(old.keys) if i < was[0]} | {*old.words[: was[0]]}
+    if said & words.many_valued or (before in _ACCOMPANYING and old.units[was[0]].kind == "word"):
         return False
     if after in words.be and not _is_definite_subject(old):
         # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
@@ -274,10 +282,9 @@ def _is_numeric(claim: Claim, index: int) -> bool:
     return unit.kind == "number" or unit.key in claim.lexicon.units.values()
 
 
-def _is_subject(run: Run, claim: Claim, dropped: frozenset[int]) -> bool:
+def _is_subject(run: Run, claim: Claim) -> bool:
     """Return whether a value stands first, where the subject does."""
-    first = next((i for i in claim.content if i not in dropped), 0)
-    return run[0] <= first
+    return run[0] <= claim.content[0]
 
 
 def _is_definite(claim: Claim, run: Run) -> bool:
@@ -325,10 +332,6 @@ def _dates(claim: Claim) -> frozenset[int]:
         if end > start + len(phrase):
             return frozenset(range(start, end))
     return frozenset()
-
-
-def _is_value(runs: Sequence[Run], claim: Claim) -> bool:
-    return all(len(run) <= MAX_VALUE_UNITS for run in runs)
 
 
 def _runs(

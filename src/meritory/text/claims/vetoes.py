@@ -47,7 +47,12 @@ def _negations(claim: Claim) -> int:
 
 def _modals(claim: Claim) -> Counter[str]:
     words = claim.lexicon
-    return Counter(key for key in claim.keys if key in words.modals)
+    # "May" within a sentence is a month.
+    return Counter(
+        unit.key
+        for unit in claim.units
+        if unit.key in words.modals and (unit.is_first or not unit.is_capital)
+    )
 
 
 def _limits(claim: Claim) -> Counter[str]:
