@@ -44,6 +44,7 @@ class Lexicon:
     agents: frozenset[str]
     # Words without a topic of their own: auxiliary verbs, titles, the verbs of a change.
     light: frozenset[str]
+    light_verbs: frozenset[str]
     attributes: frozenset[str]
     many_valued: frozenset[str]
     one_valued: frozenset[str]
@@ -105,6 +106,7 @@ def lexicon(language: str) -> Lexicon:
         words("be"),
         words("agents"),
         articles | words("fillers") | prepositions | words("be") | words("light"),
+        words("light_verbs"),
         words("attributes"),
         words("many_valued"),
         words("one_valued"),

@@ -28,6 +28,8 @@ _UNIT = re.compile(
     re.VERBOSE,
 )
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+# Chinese marks that have no plain form in Unicode.
+_FULL_STOPS = str.maketrans({"。": ". ", "、": ", "})
 _SENTENCE_END = re.compile(r"[.!?;:\n]")
 _IS_CONTRACTIONS = frozenset({"it", "he", "she", "that", "there", "here", "what", "who", "where"})
 _ENDINGS = {"'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
@@ -96,7 +98,7 @@ def values_of(units: Sequence[Unit]) -> Values:
 
 def units_of(text: str) -> tuple[Unit, ...]:
     """Return the units of a text in order; only plain punctuation is outside of them."""
-    clean = unified(text)
+    clean = unified(text).translate(_FULL_STOPS)
     units: list[Unit] = []
     end = 0
     for match in _UNIT.finditer(clean):

@@ -27,6 +27,13 @@ _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", 
 MAX_GAP_UNITS: Final = 12
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
+_DIGITS: Final = "零一二三四五六七八九"
+_POWERS: Final = {"十": 10, "百": 100, "千": 1000, "万": 10_000}
+# A single digit may be a part of a word: "一个", "三明治".
+_PIECES: Final = re.compile(
+    rf"(?P<number>[一二三四五六七八九十][零一二三四五六七八九十百千万]+|十)|{HAN.pattern}"
+    rf"|\d+|(?:(?!{HAN.pattern}|\d).)(?:(?!{HAN.pattern}).)*"
+)
 _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
@@ -103,7 +110,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     """Return the claim that a text makes, read in its own or in a given language."""
     units = list(units_of(text))
     specific_count = values_of(units).specific_count
-    scores = language_scores(unit.key for unit in units if unit.kind == "word")
+    scores = language_scores(unit.key for unit in units if unit.kind in _SPLIT)
     chosen = language or best_language(scores)
     raw = frozenset(unit.key for unit in units)
     if chosen is None:
@@ -117,12 +124,12 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     hedge_count = sum(unit.key in words.hedges for unit in units)
     opening = units[0].key if units else ""
     cues |= _take_cues(units, words)
-    marks = _marks_of(units, words)
     units = _with_phrases(units, words)
+    marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
     is_person = any(unit.key in {"user", "they"} for unit in units)
     if chosen == "en":
-        units = list(_persons(units, words))
+        units = list(_one_subject(_persons(_orders(units), words)))
     kept = tuple(_meaningful(units, words))
     return Claim(
         text,
@@ -230,12 +237,32 @@ def _characters(unit: Unit) -> Iterator[Unit]:
     """Yield each Chinese character of a word, in its simplified form, and the rest whole."""
     table = read_language("zh/claims")["variants"]
     simple = unit.key.translate(str.maketrans(table["traditional"], table["simplified"]))
-    numbers = lexicon("zh").numbers
     before, is_first = unit.before, unit.is_first
-    for part in re.findall(rf"{HAN.pattern}|(?:(?!{HAN.pattern}).)+", simple):
-        kind = "number" if part in numbers or part.isdigit() else unit.kind
-        yield Unit(kind, part, before, False, is_first)  # type: ignore[arg-type]
+    for match in _PIECES.finditer(simple):
+        part = match.group()
+        if match["number"]:
+            yield Unit("number", _chinese_number(part), before, False, is_first)
+        elif part.isdigit():
+            yield Unit("number", part, before, False, is_first)
+        else:
+            yield Unit("word" if HAN.match(part) else unit.kind, part, before, False, is_first)
         before, is_first = "", False
+
+
+def _chinese_number(text: str) -> str:
+    """Return the digits of a number: 18 for 十八."""
+    total = section = digit = 0
+    for char in text:
+        if char in _POWERS:
+            power = _POWERS[char]
+            if power == 10_000:
+                total, section = (total + section + digit) * power, 0
+            else:
+                section += (digit or 1) * power
+            digit = 0
+        else:
+            digit = _DIGITS.index(char)
+    return str(total + section + digit)
 
 
 def _hour(number: str, half: str) -> str:
@@ -373,6 +400,37 @@ def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = 
             units[0] = replace(units[0], before="", is_first=True)
         return True
     return False
+
+
+# -- English ----------------------------------------------------------------------------------
+
+_PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been", "ever", "'d"})
+
+
+def _orders(units: list[Unit]) -> list[Unit]:
+    """Return the units with "never" as "do not", unless the text is about the past."""
+    keys = [unit.key for unit in units]
+    if "never" not in keys or "not" in keys or set(keys) & _PERFECT:
+        return units
+    spot = keys.index("never")
+    verb = keys[spot + 1] if spot + 1 < len(keys) else ""
+    if not verb.isalpha() or verb in lexicon("en").past or verb.endswith("ed"):
+        return units
+    changed = [replace(units[spot], key="not"), replace(units[spot + 1], key=_plain_verb(verb))]
+    return [*units[:spot], *changed, *units[spot + 2 :]]
+
+
+def _one_subject(units: Iterator[Unit]) -> Iterator[Unit]:
+    """Yield the units without a subject that is said again: "I sing and I dance"."""
+    seen: set[str] = set()
+    previous = ""
+    for unit in units:
+        if unit.key in _SUBJECTS:
+            if unit.key in seen and previous in {"and", "but"}:
+                continue
+            seen.add(unit.key)
+        previous = unit.key
+        yield unit
 
 
 # -- persons of English -----------------------------------------------------------------------

@@ -136,9 +136,9 @@ def _is_genitive(one: Claim, other: Claim) -> bool:
     """Return whether "the limit of the disk" became "the disk limit" or "the disk's limit"."""
     keys = one.keys
     target = tuple(key for key in other.keys if key != "'s")
-    if "of" not in keys or len(keys) != len(target) + 1:
+    spot = next((i for i, key in enumerate(keys) if key in {"of", "for"}), 0)
+    if not spot or len(keys) != len(target) + 1:
         return False
-    spot = keys.index("of")
     for head in range(1, min(MAX_GENITIVE_UNITS, spot) + 1):
         for size in range(1, min(MAX_GENITIVE_UNITS, len(keys) - spot - 1) + 1):
             owner, rest = keys[spot + 1 : spot + 1 + size], keys[spot + 1 + size :]
@@ -170,7 +170,8 @@ def _is_passive(one: Claim, other: Claim) -> bool:
         if not subject:
             # "Write notes in English", "notes are written in English".
             is_order = target[:1] != () and words.stem(target[0]) == verb
-            if is_order and target[0] not in words.past and target[1:] in tails:
+            was_past = words.language == "en" and target[0] in words.past
+            if is_order and not was_past and target[1:] in tails:
                 return True
             continue
         size = len(subject)
@@ -179,8 +180,8 @@ def _is_passive(one: Claim, other: Claim) -> bool:
         said = target[size]
         if words.stem(said) != verb or target[size + 1 :] not in tails:
             continue
-        was_past = said in words.past or (words.language == "en" and said.endswith("ed"))
-        if was_past == is_past:
+        was_past = said in words.past or said.endswith("ed")
+        if was_past == is_past if words.language == "en" else not is_past:
             return True
     return False
 
@@ -228,6 +229,31 @@ def _is_participle(key: str, words: Lexicon) -> bool:
         return True
     endings = {"en": ("ed",), "de": ("t", "en"), "fr": ("é", "ée", "és", "ées", "i", "ie", "it")}
     return key.endswith(endings.get(words.language, ("do", "da", "dos", "das"))) and len(key) > 3
+
+
+def _is_light_verb(one: Claim, other: Claim) -> bool:
+    """Return whether "performs a check of" became "checks"."""
+    words, keys, target = one.lexicon, one.keys, other.keys
+    for spot, key in enumerate(keys[:-2]):
+        if key not in words.light_verbs or keys[spot + 2] != "of":
+            continue
+        if len(target) != len(keys) - 2 or target[:spot] != keys[:spot]:
+            continue
+        is_same = words.stem(keys[spot + 1]) == words.stem(target[spot])
+        ends_alike = key.endswith("s") == target[spot].endswith("s")
+        if is_same and ends_alike and target[spot + 1 :] == keys[spot + 3 :]:
+            return True
+    return False
+
+
+def _is_same_order(old: Claim, new: Claim) -> bool:
+    """Return whether two bans in a language with many verb forms differ in the verb's form only."""
+    words, pairs = old.lexicon, list(zip(old.keys, new.keys, strict=False))
+    if words.language not in {"de", "fr", "es"} or len(old.keys) != len(new.keys):
+        return False
+    differing = [(left, right) for left, right in pairs if left != right]
+    is_ban = old.keys[0] in words.negations | {"not"} and new.keys[0] == old.keys[0]
+    return is_ban and len(differing) == 1 and words.stem(differing[0][0]) == words.stem(differing[0][1])
 
 
 def _is_by(one: Claim, other: Claim) -> bool:
@@ -288,5 +314,7 @@ _WAYS: tuple[tuple[Callable[[Claim, Claim], bool], str], ...] = (
     (_is_genitive, "same words, the owner before the thing"),
     (_is_there, "same words, there is and has"),
     (_is_passive, "same words in the other voice"),
+    (_is_light_verb, "same words, the verb in another form"),
+    (_is_same_order, "same words, the verb in another form"),
     (_is_by, "same words in the other voice"),
 )

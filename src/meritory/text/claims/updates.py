@@ -16,12 +16,16 @@ Run = tuple[int, ...]
 MAX_VALUE_UNITS: Final = 6
 MAX_NAMED_UNITS: Final = 7
 MAX_DATE_UNITS: Final = 4
+MAX_SUBJECT_UNITS: Final = 4
 MIN_COMMON_LEAD: Final = 3
 PERSONS: Final = frozenset({"user", "we"})
 _ENDED: Final = frozenset({"ended", "past"})
 # "Works with Bob" leaves room for others.
 _ACCOMPANYING: Final = frozenset({"with", "and", "or", "about", "against"})
 _NONE: Final = frozenset[str]()
+# Common words that only count beside a verb of change or a comma.
+_PLACED: Final = frozenset({"origin", "contrast"})
+_TITLES: Final = frozenset({"mr", "ms", "mrs", "dr"})
 _NAMING: Final = frozenset({"gone", "left", "origin", "contrast"})
 # Words within the name of a thing.
 _LINKS: Final = frozenset({"of", "de", "mr", "ms", "mrs", "dr"})
@@ -35,7 +39,8 @@ def update(old: Claim, new: Claim) -> Update | None:
     if max(len(old.keys), len(new.keys)) > MAX_SHORT_UNITS or _asks(old) or _asks(new):
         return None
     # A phrase that both texts have states no change.
-    cues = new.cues | {kind for kind, _ in new.marks - old.marks}
+    said = old.marks - {mark for mark in old.marks if mark[0] in _PLACED}
+    cues = new.cues | {kind for kind, _ in new.marks - said}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
     if new.raw & new.lexicon.additive or old.cues & _ENDED or new.cues & _ENDED:
@@ -60,9 +65,21 @@ def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     rest = said - PERSONS
     if len(said) < 2 or not rest or not rest <= old.topic:
         return None
+    if not new.cues & _ENDED and (veto(old, new, same_values=False) or not _stops(new)):
+        return None
     # "We cancelled the order" may end what somebody else does.
-    is_same = _subject(old) in said or (new.cues & _ENDED == _NONE and bool(said & PERSONS))
+    is_same = _subject(old) in said or len(rest) >= 3 or bool(said & PERSONS and "stopped" in cues)
     return "the new text says that it no longer holds" if is_same else None
+
+
+def _stops(new: Claim) -> bool:
+    """Return whether the subject of the text ends something: "we cancelled", not "if cancelled"."""
+    words = new.lexicon
+    for kind, phrase in new.marks:
+        start = _phrase_place(new, phrase) if kind == "stopped" else -1
+        if 0 <= start <= MAX_SUBJECT_UNITS:
+            return not start or new.keys[start - 1] not in words.be
+    return False
 
 
 def _flipped(old: Claim, new: Claim) -> str | None:
@@ -111,7 +128,7 @@ def _named(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
 
 def _replaces(old: Claim, new: Claim, gone: frozenset[str], verbs: frozenset[str]) -> bool:
     """Return whether the rest of the new text is about what the old one is about."""
-    added = _one_value(_runs(new, without=old.topic | verbs | gone | PERSONS))
+    added = _one_value(_runs(new, without=old.topic | verbs | gone | PERSONS | {"1"}))
     if len(added) > 1 or any(len(run) > MAX_VALUE_UNITS for run in added):
         return False
     common = (new.topic & old.topic) - gone
@@ -153,13 +170,14 @@ def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset
     for index in indexes:
         key = new.keys[index]
         is_end = key in stops - _LINKS or (indexes.step > 0 and new.units[index].before[:1] == ",")
-        is_end = is_end or (indexes.step < 0 and index not in new.content and key not in _LINKS)
+        is_end = is_end or (index not in new.content and key not in _LINKS)
+        is_end = is_end or (indexes.step < 0 and key in _TITLES)
         if len(found) >= MAX_NAMED_UNITS or (found and is_end):
             break
         if index in new.content and new.stems[index] not in verbs:
             found.append(new.stems[index])
     # "The small one" is about what the text has named.
-    return frozenset(found[:-1] if len(found) > 1 and found[-1] == "1" else found)
+    return frozenset(found) - ({"1"} if len(found) > 1 else _NONE)
 
 
 def _phrase_place(claim: Claim, phrase: Phrase) -> int:
@@ -224,7 +242,8 @@ def _values(old: Claim, new: Claim, cues: frozenset[str]) -> tuple[list[Run], li
     held = frozenset[str]()
     if "change" in cues:
         # "The price was raised to 5 euros" is about what "it costs 4 euros" is about.
-        verbs |= PERSONS | (_NONE if old.topic & words.attributes else words.attributes)
+        vague = frozenset(map(words.stem, words.attributes))
+        verbs |= PERSONS | (_NONE if old.topic & vague else vague)
         held = frozenset(words.stem(words.same.get(verb, verb)) for verb in words.one_valued)
     added = _runs(new, without=old.topic | verbs, dropped=dates)
     return added, _runs(old, without=new.topic | held)
