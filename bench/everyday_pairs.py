@@ -17,6 +17,7 @@ from meritory import Memory
 from meritory.domain.memory import MemoryRecord, WriteResult
 from meritory.domain.world import SeededWorld
 from meritory.settings import load_settings
+from meritory.text.claims.compare import compare
 
 SECTION = "pairs"
 RELATIONS = ("merged", "superseded", "chained", "apart")
@@ -105,8 +106,9 @@ def relation(memory: Memory, first: WriteResult, second: WriteResult) -> str:
 
 def is_chained(memory: Memory, old: MemoryRecord, new: MemoryRecord) -> bool:
     """Return whether two memories are linked as the older and the newer value of one claim."""
-    # The product stores no such link yet. This is the only place that looks it up.
-    return False
+    # The store has no such link yet: the verdict of the gate stands for it. This is the only place
+    # that looks it up.
+    return compare(old.content, new.content).relation == "chain"
 
 
 # -- figures ----------------------------------------------------------------------------------

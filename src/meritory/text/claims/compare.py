@@ -18,9 +18,10 @@ Relation = Literal["merge", "supersede", "chain", "keep_both"]
 Survivor = Literal["old", "new"]
 
 # If each text has more words of its own than this, the two are different claims.
-MANY_OWN_WORDS: Final = 14
+MANY_OWN_WORDS: Final = 9
 MIN_ADDED_TO_UNITS: Final = 3
 NEGATIVE_CUES: Final = frozenset({"ended", "past"})
+_CHANGES: Final = frozenset({"change", "stopped", "gone"})
 _WORDS: Final = re.compile(r"\w+")
 _JOINING: Final = frozenset({"and", "because", "so"})
 _EXPLAINING: Final = frozenset({"which", "who", "where"})
@@ -41,9 +42,8 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def says_change(text: str) -> bool:
-    """Return whether a text contains a word that a statement of change needs; most do not."""
-    claim = read_claim(text)
-    return bool(claim.cues or claim.marks)
+    """Return whether a text contains a word with which a change is stated; most do not."""
+    return _states_change(read_claim(text))
 
 
 def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
@@ -106,7 +106,7 @@ def _difference(old: Claim, new: Claim) -> str:
 
 
 def _states_change(claim: Claim) -> bool:
-    return bool(claim.cues or {kind for kind, _ in claim.marks} & {"change", "stopped"})
+    return bool(claim.cues or {kind for kind, _ in claim.marks} & _CHANGES)
 
 
 def _adds_to(short: Claim, long: Claim) -> bool:

@@ -45,6 +45,13 @@ class Lexicon:
     # Words without a topic of their own: auxiliary verbs, titles, the verbs of a change.
     light: frozenset[str]
     light_verbs: frozenset[str]
+    # Verbs that many people may be the object of: "works with Bob".
+    companions: frozenset[str]
+    frequency: frozenset[str]
+    wishes: frozenset[str]
+    puts: frozenset[str]
+    goes: frozenset[str]
+    prefixes: frozenset[str]
     attributes: frozenset[str]
     many_valued: frozenset[str]
     one_valued: frozenset[str]
@@ -57,6 +64,8 @@ class Lexicon:
     same: dict[str, str]
     units: dict[str, str]
     numbers: dict[str, str]
+    # Each word with its opposites.
+    antonyms: dict[str, frozenset[str]]
     # Each form of an irregular verb with its first form, and the forms of the past.
     irregular: dict[str, str]
     past: frozenset[str]
@@ -107,6 +116,12 @@ def lexicon(language: str) -> Lexicon:
         words("agents"),
         articles | words("fillers") | prepositions | words("be") | words("light"),
         words("light_verbs"),
+        words("companions"),
+        words("frequency"),
+        words("wishes"),
+        words("puts"),
+        words("goes"),
+        words("prefixes"),
         words("attributes"),
         words("many_valued"),
         words("one_valued"),
@@ -119,6 +134,7 @@ def lexicon(language: str) -> Lexicon:
         same,
         first_of_group(groups.get("units", ())),
         _numbers(content.get("numbers", {})),
+        _opposites(groups.get("antonyms", ())),
         {form: line[0] for line in irregular for form in line},
         frozenset(form for line in irregular for form in line[1:]),
         tuple(content.get("endings", ())),
@@ -222,6 +238,14 @@ def _by_first_word(
     }
 
 
+def _opposites(pairs: Iterable[str]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for one, other in map(str.split, pairs):
+        found.setdefault(one, set()).add(other)
+        found.setdefault(other, set()).add(one)
+    return {word: frozenset(others) for word, others in found.items()}
+
+
 def _numbers(content: dict[str, str]) -> dict[str, str]:
     small = {word: str(value) for value, word in enumerate(content.get("small", "").split())}
     tens = {word: str(v * 10) for v, word in enumerate(content.get("tens", "").split(), 3)}
@@ -237,7 +261,7 @@ def _stem(language: str, word: str) -> str:
     base = words.irregular.get(word)
     if base is None:
         base = word
-        if language == "de" and word.startswith("ge") and len(word) > 6 and word[-1] in "tn":
+        if language == "de" and word.startswith("ge") and len(word) > 5 and word[-1] in "tn":
             base = word[2:]
         for ending in words.endings:
             left = base.removesuffix(ending)

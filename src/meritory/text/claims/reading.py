@@ -34,6 +34,11 @@ _PIECES: Final = re.compile(
     rf"(?P<number>[一二三四五六七八九十][零一二三四五六七八九十百千万]+|十)|{HAN.pattern}"
     rf"|\d+|(?:(?!{HAN.pattern}|\d).)(?:(?!{HAN.pattern}).)*"
 )
+_THOUSANDS: Final = {"k": "000", "thousand": "000", "million": "000000"}
+_ABOUT: Final = frozenset({"around", "roughly", "approximately", "circa", "approx", "ca"})
+_MONTHS: Final = frozenset(
+    "january february march april may june july august september october november december".split()
+)
 _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
@@ -124,6 +129,8 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     hedge_count = sum(unit.key in words.hedges for unit in units)
     opening = units[0].key if units else ""
     cues |= _take_cues(units, words)
+    if chosen == "es":
+        units = _without_second_negation(units)
     units = _with_phrases(units, words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
@@ -193,9 +200,16 @@ def _spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         elif unit.kind == "number" and following.key in {"am", "pm"} and _HOUR.fullmatch(unit.key):
             yield replace(unit, key=_hour(unit.key, following.key))
             skipped = True
-        elif unit.kind == "number" and following.key == "k" and "." not in unit.key:
-            yield replace(unit, key=f"{unit.key}000")
+        elif unit.kind == "number" and following.key in _THOUSANDS and unit.key.isdigit():
+            yield replace(unit, key=unit.key + _THOUSANDS[following.key])
             skipped = True
+        elif unit.key in _MONTHS and _is_day(following):
+            # "May 5" is "5 May".
+            yield replace(following, key=_day(following), kind="number", before=unit.before)
+            yield replace(unit, before="")
+            skipped = True
+        elif unit.kind == "word" and unit.key in _ABOUT and following.kind == "number":
+            yield replace(unit, key="about")
         elif unit.kind == "number" and re.fullmatch(r"0\d:\d\d", unit.key):
             yield replace(unit, key=unit.key[1:])
         elif unit.kind == "identifier" and (match := _ORDINAL.fullmatch(unit.key)):
@@ -206,6 +220,16 @@ def _spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield unit
         else:
             yield from _word(unit, words)
+
+
+def _is_day(unit: Unit) -> bool:
+    return len(_day(unit)) <= 2 and _day(unit).isdigit()
+
+
+def _day(unit: Unit) -> str:
+    """Return the day of a date, "5" for "5th"."""
+    match = _ORDINAL.fullmatch(unit.key)
+    return match[1] if match else unit.key
 
 
 def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
@@ -311,7 +335,10 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
         for phrase, meaning in words.short_forms.get(keys[index], ()):
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 first = units[index]
-                made = [replace(first, kind="word", key=key, before="") for key in meaning]
+                made = [
+                    replace(first, kind="number" if key.isdigit() else "word", key=key, before="")
+                    for key in meaning
+                ]
                 if made:
                     made[0] = replace(made[0], before=first.before)
                 result += made
@@ -400,6 +427,13 @@ def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = 
             units[0] = replace(units[0], before="", is_first=True)
         return True
     return False
+
+
+def _without_second_negation(units: list[Unit]) -> list[Unit]:
+    """Return the units of a Spanish text with "no ... nunca" as one negation."""
+    if "no" not in {unit.key for unit in units}:
+        return units
+    return [unit for unit in units if unit.key not in {"nunca", "jamás"}]
 
 
 # -- English ----------------------------------------------------------------------------------

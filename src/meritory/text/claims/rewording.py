@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from meritory.text.claims.lexicon import Lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
+from meritory.text.claims.updates import PERSONS
 from meritory.text.claims.vetoes import veto
 
 Keys = tuple[str, ...]
@@ -13,8 +14,12 @@ Keys = tuple[str, ...]
 MAX_FRONTED_UNITS = 16
 MAX_INVERTED_UNITS = 6
 MAX_GENITIVE_UNITS = 4
+MAX_PART_UNITS = 6
+MAX_VERBS = 3
 _QUESTION_WORDS = frozenset({"what", "who", "where", "than", "as", "there"})
+_INTO = {"into": "in", "onto": "on"}
 _ADVERBS = frozenset({"always", "automatically", "usually", "often", "never", "not", "only"})
+_CLAUSES = frozenset({"and", "or", "but", "that", "which", "who", "because", "if", "when", "und", "et", "y"})
 _EACH = frozenset({"every", "each"})
 
 
@@ -35,7 +40,8 @@ def rewording(old: Claim, new: Claim) -> str | None:
 
 
 def _share_words(old: Claim, new: Claim) -> bool:
-    return old.topic == new.topic
+    # A light verb adds a word, and so do the verbs of a wish or of a place.
+    return len(old.topic ^ new.topic) <= MAX_VERBS
 
 
 def _joined(claim: Claim) -> str:
@@ -51,10 +57,14 @@ def _joined(claim: Claim) -> str:
 def _is_fronted(one: Claim, other: Claim) -> bool:
     """Return whether the first text has a part in front that the second has further back."""
     words, keys, target = one.lexicon, one.keys, other.keys
-    if len(keys) != len(target) or keys[0] not in words.fronting or _has_sentences(one):
+    if len(keys) != len(target) or _has_sentences(one) or set(keys) != set(target):
         return False
+    is_part = keys[0] in words.fronting
     for size in range(1, min(MAX_FRONTED_UNITS, len(keys) - 1) + 1):
         block, rest = keys[:size], keys[size:]
+        # Chinese has no word before a part that says what for.
+        if not is_part and not (words.language == "zh" and rest[0] in PERSONS):
+            continue
         if any(_inserted(block, rest, target)):
             return True
         if words.language == "de" and size <= MAX_INVERTED_UNITS:
@@ -75,6 +85,39 @@ def _inserted(block: Keys, rest: Keys, target: Keys, *, start: int = 1) -> Itera
         if target[:place] != rest[:place]:
             return
         yield target[place : place + size] == block and target[place + size :] == rest[place:]
+
+
+def _has_other_parts(old: Claim, new: Claim) -> bool:
+    """Return whether the parts "in May" and "with Bob" at the end have another order."""
+    left, right = _parts(old), _parts(new)
+    return len(left) > 2 and left[0] == right[0] and sorted(left) == sorted(right)
+
+
+def _parts(claim: Claim) -> list[Keys]:
+    """Return the keys up to the first preposition, and each part that begins with one."""
+    words = claim.lexicon
+    if set(claim.keys) & _CLAUSES or _has_sentences(claim):
+        return [claim.keys]
+    parts: list[list[str]] = [[]]
+    for key in claim.keys:
+        if key in words.prepositions and key not in {"of", "de", "von"}:
+            parts.append([])
+        parts[-1].append(key)
+    if any(len(part) > MAX_PART_UNITS for part in parts[1:]):
+        return [claim.keys]
+    return [tuple(part) for part in parts]
+
+
+def _is_adverb_moved(old: Claim, new: Claim) -> bool:
+    """Return whether one word like "usually" stands at another place."""
+    words = old.lexicon
+    moved = [key for key in old.keys if key in words.frequency]
+    if len(moved) != 1 or words.negations & {*old.keys, *new.keys} or "not" in old.keys:
+        return False
+    if moved != [key for key in new.keys if key in words.frequency]:
+        return False
+    rest = tuple(key for key in new.keys if key not in words.frequency)
+    return tuple(key for key in old.keys if key not in words.frequency) == rest
 
 
 def _has_sentences(claim: Claim) -> bool:
@@ -167,11 +210,9 @@ def _is_passive(one: Claim, other: Claim) -> bool:
     target = other.keys
     words = one.lexicon
     for subject, verb, is_past, tails in _passives(one):
-        if not subject:
+        if not subject or subject[0] in _ADVERBS:
             # "Write notes in English", "notes are written in English".
-            is_order = target[:1] != () and words.stem(target[0]) == verb
-            was_past = words.language == "en" and target[0] in words.past
-            if is_order and not was_past and target[1:] in tails:
+            if _is_order(target, subject, verb, tails, words):
                 return True
             continue
         size = len(subject)
@@ -186,6 +227,23 @@ def _is_passive(one: Claim, other: Claim) -> bool:
     return False
 
 
+def _is_order(
+    target: Keys, adverb: Keys, verb: str, tails: frozenset[Keys], words: Lexicon
+) -> bool:
+    """Return whether a text is an order with this verb, and with these tails after it."""
+    size = len(adverb)
+    if len(target) <= size or target[:size] != adverb:
+        return False
+    said, rest = target[size], target[size + 1 :]
+    if words.language == "en" and said in words.past:
+        return False
+    if words.stem(said) == verb and rest in tails:
+        return True
+    # German: "lege Dateien hier ab", "Dateien werden hier abgelegt".
+    prefix = rest[-1] if rest else ""
+    return verb == prefix + words.stem(said) and prefix in words.prefixes and rest[:-1] in tails
+
+
 def _passives(claim: Claim) -> Iterator[tuple[Keys, str, bool, frozenset[Keys]]]:
     """Yield who acts, the stem of the verb, its tense, and the rest in the active voice."""
     words, keys = claim.lexicon, claim.keys
@@ -198,7 +256,11 @@ def _passives(claim: Claim) -> Iterator[tuple[Keys, str, bool, frozenset[Keys]]]
         start = spot
         if key == "be" and keys[spot - 1] in words.modals | {"must"}:
             modal, start = (keys[spot - 1],), spot - 1
-        is_past = key in {"was", "were", "got", "wurde", "était", "fue"}
+        elif key == "be" and spot > 1 and keys[spot - 2 : spot] == ("must", "not"):
+            modal, start = ("must", "not"), spot - 2
+        elif key == "been" and keys[spot - 1] == "have":
+            modal, start = ("have",), spot - 1
+        is_past = key in {"was", "were", "got", "been", "wurde", "était", "fue"}
         thing = keys[:start]
         place = spot + 1
         adverb: Keys = ()
@@ -210,11 +272,13 @@ def _passives(claim: Claim) -> Iterator[tuple[Keys, str, bool, frozenset[Keys]]]
             participle, middle, end = keys[place], keys[place + 1 :], len(keys)
         if not _is_participle(participle, words):
             continue
-        verb = words.stem(participle)
+        verb = _active_stem(participle, words)
         agent = next((i for i in range(place, end) if keys[i] in words.agents), None)
         if agent is None:
-            if not is_past and not adverb and modal in {(), ("must",)}:
-                yield (), verb, False, frozenset({(*thing, *middle)})
+            if modal == ("must", "not"):
+                adverb = ("not",)
+            if not is_past and modal in {(), ("must",), ("must", "not")}:
+                yield adverb, verb, False, frozenset({(*thing, *middle)})
             continue
         between = keys[place:agent] if words.language == "de" else keys[place + 1 : agent]
         after = keys[agent + 1 : end]
@@ -222,6 +286,14 @@ def _passives(claim: Claim) -> Iterator[tuple[Keys, str, bool, frozenset[Keys]]]
             rest = after[size:]
             tails = {(*thing, *between, *rest), (*thing, *rest, *between)}
             yield (*after[:size], *modal, *adverb), verb, is_past, frozenset(tails)
+
+
+def _active_stem(participle: str, words: Lexicon) -> str:
+    """Return the stem of the verb of a participle: "ableg" for "abgelegt"."""
+    for prefix in words.prefixes:
+        if participle.startswith(f"{prefix}ge") and len(participle) > len(prefix) + 4:
+            return prefix + words.stem(participle[len(prefix) + 2 :])
+    return words.stem(participle)
 
 
 def _is_participle(key: str, words: Lexicon) -> bool:
@@ -256,6 +328,34 @@ def _is_same_order(old: Claim, new: Claim) -> bool:
     return is_ban and len(differing) == 1 and words.stem(differing[0][0]) == words.stem(differing[0][1])
 
 
+def _is_wish(one: Claim, other: Claim) -> bool:
+    """Return whether "call me Kim" became "the user wants to be called Kim"."""
+    words, order, wish = one.lexicon, one.keys, other.keys
+    if len(order) < 2 or "user" not in order[1:3] or wish[:1] != ("user",) or len(wish) < 3:
+        return False
+    if wish[1] not in words.wishes:
+        return False
+    verb = words.stem(order[0])
+    rest = tuple(key for key in order[1:] if key != "user")
+    said = tuple(key for key in wish[2:] if key not in words.be | {"to"})
+    found = [index for index, key in enumerate(said) if words.stem(key) == verb]
+    return len(found) == 1 and said[: found[0]] + said[found[0] + 1 :] == rest
+
+
+def _is_placed(one: Claim, other: Claim) -> bool:
+    """Return whether "put bikes into the shed" became "bikes go into the shed"."""
+    words, order, said = one.lexicon, one.keys, other.keys
+    if order[0] not in words.puts or len(order) != len(said):
+        return False
+    for spot, key in enumerate(said):
+        if key in words.goes and 0 < spot < len(said) - 2:
+            place = _INTO.get(said[spot + 1], said[spot + 1])
+            asked = order[spot + 1]
+            is_same_place = _INTO.get(asked, asked) == place and place in words.prepositions
+            return order[1 : spot + 1] == said[:spot] and is_same_place and order[spot + 2 :] == said[spot + 2 :]
+    return False
+
+
 def _is_by(one: Claim, other: Claim) -> bool:
     """Return whether a Chinese text names the one who acts with "由"."""
     keys = one.keys
@@ -274,6 +374,8 @@ def _is_generic(one: Claim, other: Claim) -> bool:
     if not single or not many or single[0] not in _EACH | {"a", "an"} or many[0] in {"a", "an"}:
         return False
     left, right = one.keys, other.keys
+    if not left or not right:
+        return False
     is_each = left[0] in _EACH
     left = left[1:] if is_each else left
     if right[:1] == ("all",):
@@ -310,11 +412,15 @@ def _singular(key: str) -> str:
 _WAYS: tuple[tuple[Callable[[Claim, Claim], bool], str], ...] = (
     (_is_fronted, "same words, one part moved to the front"),
     (_is_turned, "same words, turned around the verb"),
+    (_has_other_parts, "same words, the parts at the end in another order"),
+    (_is_adverb_moved, "same words, an adverb at another place"),
     (_is_list_reordered, "same words, a list in another order"),
     (_is_genitive, "same words, the owner before the thing"),
     (_is_there, "same words, there is and has"),
     (_is_passive, "same words in the other voice"),
     (_is_light_verb, "same words, the verb in another form"),
     (_is_same_order, "same words, the verb in another form"),
+    (_is_wish, "an order to the reader, and what the user wants"),
+    (_is_placed, "an order where to put a thing, and where it goes"),
     (_is_by, "same words in the other voice"),
 )

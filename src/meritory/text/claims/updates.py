@@ -20,6 +20,8 @@ MAX_SUBJECT_UNITS: Final = 4
 MIN_COMMON_LEAD: Final = 3
 PERSONS: Final = frozenset({"user", "we"})
 _ENDED: Final = frozenset({"ended", "past"})
+# What holds for one thing says nothing about another.
+_SCOPES: Final = frozenset({"for", "für", "pour", "para", "per"})
 # "Works with Bob" leaves room for others.
 _ACCOMPANYING: Final = frozenset({"with", "and", "or", "about", "against"})
 _NONE: Final = frozenset[str]()
@@ -45,6 +47,8 @@ def update(old: Claim, new: Claim) -> Update | None:
         return "supersede", reason
     if new.raw & new.lexicon.additive or old.cues & _ENDED or new.cues & _ENDED:
         return None
+    if reason := _opposite(old, new):
+        return "chain", reason
     return _other_value(old, new, cues)
 
 
@@ -93,6 +97,19 @@ def _flipped(old: Claim, new: Claim) -> str | None:
         return None
     held = "does not hold now" if news > olds else "holds now"
     return f"the new text says that it {held}"
+
+
+def _opposite(old: Claim, new: Claim) -> str | None:
+    """Return the reason if one text denies the other, or they differ in "on" and "off" only."""
+    olds, news = _negation_count(old), _negation_count(new)
+    if bool(olds) != bool(news) and _plain(old) == _plain(new):
+        return "one text denies the other"
+    if len(old.keys) != len(new.keys) or olds != news:
+        return None
+    pairs = [(a, b) for a, b in zip(old.keys, new.keys, strict=True) if a != b]
+    if len(pairs) == 1 and pairs[0][1] in old.lexicon.antonyms.get(pairs[0][0], ()):
+        return f"the opposite: {pairs[0][0]} is now {pairs[0][1]}"
+    return None
 
 
 def _plain(claim: Claim) -> tuple[str, ...]:
@@ -262,8 +279,8 @@ def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
     if before in words.prepositions and after in words.prepositions and before != after:
         if not (before in places and after in places) and after not in {"to", "auf", "à", "a"}:
             return False
-    said = {key for i, key in enumerate(old.keys) if i < was[0]} | {*old.words[: was[0]]}
-    if said & words.many_valued or (before in _ACCOMPANYING and old.units[was[0]].kind == "word"):
+    said = set(_words_before(old, was))
+    if said & words.many_valued or (before in _ACCOMPANYING and said & words.companions):
         return False
     if after in words.be and not _is_definite_subject(old):
         # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
@@ -271,13 +288,22 @@ def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
     return True
 
 
+def _words_before(claim: Claim, run: Run) -> tuple[str, ...]:
+    """Return the words as typed that precede a value."""
+    kept = run[0] - sum(key in PERSONS for key in claim.keys[: run[0]])
+    key = claim.units[run[0]].key
+    spot = claim.words.index(key) if key in claim.words else kept
+    return claim.words[:spot]
+
+
 def _is_definite_subject(claim: Claim) -> bool:
     """Return whether a claim is about "my boss" or "the port", not about "Redis"."""
     first = claim.units[0]
     if first.kind != "word" or first.key in claim.lexicon.pronouns | PERSONS:
         return False
-    typed = claim.words[:3]
-    if set(typed) & (claim.lexicon.definite | claim.lexicon.articles | {"'s", "user's", "we's"}):
+    words = claim.lexicon
+    is_owned = "'s" in claim.words[:4] or first.key in {"user's", "we's"}
+    if is_owned or set(claim.words[:1]) & (words.definite | words.articles):
         return True
     return not first.is_capital or claim.language in {"de", "zh"}
 
@@ -287,13 +313,21 @@ def _chained(old: Claim, new: Claim, was: Run, now: Run, reason: str) -> Update 
     words = new.lexicon
     is_numeric = all(_is_numeric(old, i) for i in was) and all(_is_numeric(new, i) for i in now)
     verbs = set(old.words) & words.one_valued
-    copula = set(old.keys[: was[0]]) & {words.same.get(key, key) for key in words.be}
+    copula = _follows_copula(old, was)
     is_last = was[-1] == old.content[-1] and now[-1] == new.content[-1]
-    if not is_last and not is_numeric:
+    if (not is_last and not is_numeric) or _before(old, was) in _SCOPES:
         return None
     if is_numeric or verbs or (copula and _is_definite_subject(old)):
         return "chain", f"another value of the same claim: {reason}"
     return None
+
+
+def _follows_copula(claim: Claim, run: Run) -> bool:
+    """Return whether nothing but a preposition is between "is" and a value."""
+    be = {claim.lexicon.same.get(key, key) for key in claim.lexicon.be}
+    before = claim.keys[: run[0]]
+    last = max((index for index, key in enumerate(before) if key in be), default=-1)
+    return last >= 0 and not any(last < index < run[0] for index in claim.content)
 
 
 def _is_numeric(claim: Claim, index: int) -> bool:
