@@ -85,7 +85,9 @@ def _in_one_language(old: Claim, new: Claim) -> tuple[Claim, Claim]:
     if old.language == new.language:
         return old, new
     shared = best_language(old.scores, new.scores)
-    if not shared or not old.scores.get(shared, 0) or not new.scores.get(shared, 0):
+    # A text of names alone fits every language.
+    fits = all(not one.scores or shared in one.scores for one in (old, new))
+    if shared is None or not fits:
         return old, new
     return (
         old if old.language == shared else read_claim(old.text, shared),
@@ -117,7 +119,7 @@ def _adds_to(short: Claim, long: Claim) -> bool:
     if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
         return False
     keys = {unit.key.rstrip(",") for unit in tail}
-    if keys & (words.negations | words.limits | {"?"}) or _states_change(long) or _states_change(short):
+    if keys & (words.negations | words.limits | words.denials | {"?"}) or _states_change(long) or _states_change(short):
         return False
     first, *rest = tail
     if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:

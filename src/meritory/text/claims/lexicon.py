@@ -35,6 +35,7 @@ class Lexicon:
     negations: frozenset[str]
     additive: frozenset[str]
     limits: frozenset[str]
+    denials: frozenset[str]
     prepositions: frozenset[str]
     places: frozenset[str]
     pronouns: frozenset[str]
@@ -49,6 +50,8 @@ class Lexicon:
     companions: frozenset[str]
     frequency: frozenset[str]
     wishes: frozenset[str]
+    # Verbs that need no "I" before them.
+    first_person: frozenset[str]
     puts: frozenset[str]
     goes: frozenset[str]
     prefixes: frozenset[str]
@@ -95,8 +98,13 @@ def lexicon(language: str) -> Lexicon:
     groups = content.get("groups", {})
     same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
     irregular = [line.split() for line in groups.get("irregular", ())]
-    articles, prepositions = words("articles"), words("prepositions")
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
+
+    def mapped(key: str) -> frozenset[str]:
+        """Return a list with the words that stand for its words in the normal form."""
+        return words(key) | {same.get(word, word) for word in words(key)}
+
+    articles, prepositions = words("articles"), mapped("prepositions")
     known = frozenset[str]().union(*(words(key) for key in content["words"]))
     return Lexicon(
         language,
@@ -107,18 +115,20 @@ def lexicon(language: str) -> Lexicon:
         words("negations"),
         words("additive"),
         words("limits"),
+        words("denials"),
         prepositions,
-        words("places"),
-        words("pronouns"),
-        words("quantifiers"),
-        words("modals"),
-        words("be"),
-        words("agents"),
-        articles | words("fillers") | prepositions | words("be") | words("light"),
+        mapped("places"),
+        mapped("pronouns"),
+        mapped("quantifiers"),
+        mapped("modals"),
+        mapped("be"),
+        mapped("agents"),
+        articles | words("fillers") | prepositions | mapped("be") | words("light"),
         words("light_verbs"),
         words("companions"),
         words("frequency"),
         words("wishes"),
+        words("first_person"),
         words("puts"),
         words("goes"),
         words("prefixes"),
@@ -127,7 +137,7 @@ def lexicon(language: str) -> Lexicon:
         words("one_valued"),
         words("bare_verbs"),
         words("clause_verbs"),
-        words("fronting"),
+        mapped("fronting"),
         words("definite"),
         words("indefinite"),
         words("dates"),
@@ -256,16 +266,17 @@ def _numbers(content: dict[str, str]) -> dict[str, str]:
 def _stem(language: str, word: str) -> str:
     """Return a crude stem: the same for the forms of one verb or noun, rarely for two."""
     words = lexicon(language)
-    if HAN.match(word) or not word.isalpha():
+    if word in {"user", "we"} or HAN.match(word) or not word.isalpha():
         return word
     base = words.irregular.get(word)
+    least = MIN_STEM_CHARS - (language in {"es", "fr"})
     if base is None:
         base = word
         if language == "de" and word.startswith("ge") and len(word) > 5 and word[-1] in "tn":
             base = word[2:]
         for ending in words.endings:
             left = base.removesuffix(ending)
-            if left != base and len(left) >= MIN_STEM_CHARS and _VOWEL.search(left):
+            if left != base and len(left) >= least and _VOWEL.search(left):
                 base = left
                 break
     base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base

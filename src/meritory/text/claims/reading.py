@@ -29,9 +29,9 @@ MAX_GAP_UNITS: Final = 12
 MAX_SHORT_UNITS: Final = 80
 _DIGITS: Final = "零一二三四五六七八九"
 _POWERS: Final = {"十": 10, "百": 100, "千": 1000, "万": 10_000}
-# A single digit may be a part of a word: "一个", "三明治".
+# A single digit may be a part of a word: "三明治".
 _PIECES: Final = re.compile(
-    rf"(?P<number>[一二三四五六七八九十][零一二三四五六七八九十百千万]+|十)|{HAN.pattern}"
+    rf"(?P<number>[一二三四五六七八九十][零一二三四五六七八九十百千万]+|十|[二三四五六七八九](?=[点月日号元块岁天次周年分秒公千米个]))|{HAN.pattern}"
     rf"|\d+|(?:(?!{HAN.pattern}|\d).)(?:(?!{HAN.pattern}).)*"
 )
 _THOUSANDS: Final = {"k": "000", "thousand": "000", "million": "000000"}
@@ -52,6 +52,8 @@ _SPELLINGS: Final = (
     (re.compile(r"^(trave|cance|labe|mode|signa|tota|fue|leve|chann|dia)ll(ed|ing|er|ers)$"), r"\1l\2"),
     (re.compile(r"yse(d|s|r)?$"), r"yze\1"),
 )
+_WE_FORM: Final = re.compile(r"[a-zñáéí]{2,}(?:[aei]mos)$")
+_OWNERS: Final = frozenset({"user's", "we's"})
 _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
 _SUBJECTS: Final = frozenset({"user", "we"})
 _ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
@@ -130,7 +132,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     opening = units[0].key if units else ""
     cues |= _take_cues(units, words)
     if chosen == "es":
-        units = _without_second_negation(units)
+        units = list(_spanish(units, words))
     units = _with_phrases(units, words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
@@ -187,7 +189,11 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
 def _spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units with one spelling for numbers, times, dates, amounts and variants."""
     skipped = False
+    previous = Unit("symbol", "")
     for unit, following in pairwise([*units, Unit("symbol", "")]):
+        before, previous = previous, unit
+        if unit.key == "of" and following.key in _MONTHS and _is_day(before):
+            continue
         if skipped:
             skipped = False
             continue
@@ -341,6 +347,9 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
                 ]
                 if made:
                     made[0] = replace(made[0], before=first.before)
+                if made and made[0].key in _OWNERS and phrase[0] in words.prepositions and result:
+                    # "La casa del usuario" is "mi casa".
+                    result.insert(-1, made.pop(0))
                 result += made
                 index += len(phrase)
                 break
@@ -429,11 +438,19 @@ def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = 
     return False
 
 
-def _without_second_negation(units: list[Unit]) -> list[Unit]:
-    """Return the units of a Spanish text with "no ... nunca" as one negation."""
-    if "no" not in {unit.key for unit in units}:
-        return units
-    return [unit for unit in units if unit.key not in {"nunca", "jamás"}]
+def _spanish(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield Spanish units with the subject that a verb has in it, and one negation."""
+    keys = {unit.key for unit in units}
+    for unit in units:
+        if unit.key in {"nunca", "jamás"} and "no" in keys:
+            continue
+        if unit.key in words.first_person and "yo" not in keys:
+            yield Unit("word", "user", unit.before, False, unit.is_first)
+            unit = replace(unit, before="", is_first=False)
+        elif _WE_FORM.search(unit.key) and not keys & {"nosotros", "nosotras"}:
+            yield Unit("word", "we", unit.before, False, unit.is_first)
+            unit = replace(unit, before="", is_first=False)
+        yield unit
 
 
 # -- English ----------------------------------------------------------------------------------
@@ -442,8 +459,11 @@ _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been",
 
 
 def _orders(units: list[Unit]) -> list[Unit]:
-    """Return the units with "never" as "do not", unless the text is about the past."""
+    """Return the units of an order without "you must", and with "never" as "do not"."""
     keys = [unit.key for unit in units]
+    if keys[:2] == ["you", "must"] and len(keys) > 2:
+        units = [replace(units[2], is_first=True), *units[3:]]
+        keys = keys[2:]
     if "never" not in keys or "not" in keys or set(keys) & _PERFECT:
         return units
     spot = keys.index("never")
@@ -479,7 +499,7 @@ def _persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units with "I" and "my" as the user, "we" and "our" as the team."""
     keys = [unit.key for unit in units]
     is_note = "user" in keys[:3]
-    starts_bare = bool(keys) and keys[0] in words.bare_verbs and len(keys) > 1
+    starts_bare = len(keys) > 1 and (keys[0] in words.bare_verbs or keys[0] == "prefer")
     if starts_bare:
         yield Unit("word", "user")
         is_note = True

@@ -166,7 +166,7 @@ def _sorted_lists(claim: Claim) -> Keys:
         before = keys[start - 1] if start else ""
         is_open = not start or before in words.prepositions or before in words.many_valued
         # Of two words, the first may be the end of a longer part: "red car and bike".
-        if len(items) > 2 or (is_closed and is_open):
+        if len(items) > 2 or not start or (is_closed and is_open):
             for place, item in zip(items, sorted(keys[item] for item in items), strict=True):
                 keys[place] = item
     return tuple(keys)
@@ -318,14 +318,18 @@ def _is_light_verb(one: Claim, other: Claim) -> bool:
     return False
 
 
-def _is_same_order(old: Claim, new: Claim) -> bool:
-    """Return whether two bans in a language with many verb forms differ in the verb's form only."""
-    words, pairs = old.lexicon, list(zip(old.keys, new.keys, strict=False))
+def _is_other_form(old: Claim, new: Claim) -> bool:
+    """Return whether, in a language with many verb forms, only the form for the person differs."""
+    words = old.lexicon
     if words.language not in {"de", "fr", "es"} or len(old.keys) != len(new.keys):
         return False
-    differing = [(left, right) for left, right in pairs if left != right]
-    is_ban = old.keys[0] in words.negations | {"not"} and new.keys[0] == old.keys[0]
-    return is_ban and len(differing) == 1 and words.stem(differing[0][0]) == words.stem(differing[0][1])
+    pairs = zip(old.keys, new.keys, strict=True)
+    spots = [index for index, (left, right) in enumerate(pairs) if left != right]
+    if len(spots) != 1 or old.stems[spots[0]] != new.stems[spots[0]]:
+        return False
+    # After "we" and "the team", and in a ban, which may have the infinitive.
+    before = old.keys[spots[0] - 1] if spots[0] else ""
+    return before in PERSONS or (spots[0] == 1 and before in words.negations | {"not"})
 
 
 def _is_wish(one: Claim, other: Claim) -> bool:
@@ -356,13 +360,30 @@ def _is_placed(one: Claim, other: Claim) -> bool:
     return False
 
 
+def _is_named(old: Claim, new: Claim) -> bool:
+    """Return whether "the cat's name is Tom" became "the cat is named Tom"."""
+    return _with_name(old.keys) == _with_name(new.keys)
+
+
+def _with_name(keys: Keys) -> Keys:
+    if "name" not in keys or "is" not in keys:
+        return keys
+    verb = keys.index("is")
+    if keys[:2] == ("name", "of"):
+        return (*keys[2:verb], "is", "named", *keys[verb + 1 :])
+    if keys[verb - 2 : verb] in {("'s", "name"), ("user's", "name"), ("we's", "name")}:
+        owner = keys[verb - 2].removesuffix("'s")
+        return (*keys[: verb - 2], *filter(None, (owner,)), "is", "named", *keys[verb + 1 :])
+    return keys
+
+
 def _is_by(one: Claim, other: Claim) -> bool:
     """Return whether a Chinese text names the one who acts with "由"."""
     keys = one.keys
     if one.language != "zh" or "由" not in keys:
         return False
     spot = keys.index("由")
-    return 0 < spot and (*keys[spot + 1 :], *keys[:spot]) == other.keys
+    return (*keys[spot + 1 :], *keys[:spot]) == other.keys
 
 
 # -- number -----------------------------------------------------------------------------------
@@ -419,7 +440,8 @@ _WAYS: tuple[tuple[Callable[[Claim, Claim], bool], str], ...] = (
     (_is_there, "same words, there is and has"),
     (_is_passive, "same words in the other voice"),
     (_is_light_verb, "same words, the verb in another form"),
-    (_is_same_order, "same words, the verb in another form"),
+    (_is_other_form, "same words, the verb in another form"),
+    (_is_named, "same words, the name and what it is named"),
     (_is_wish, "an order to the reader, and what the user wants"),
     (_is_placed, "an order where to put a thing, and where it goes"),
     (_is_by, "same words in the other voice"),

@@ -27,6 +27,8 @@ _ACCOMPANYING: Final = frozenset({"with", "and", "or", "about", "against"})
 _NONE: Final = frozenset[str]()
 # Common words that only count beside a verb of change or a comma.
 _PLACED: Final = frozenset({"origin", "contrast"})
+# Before the place or the amount that something moves to.
+_GOALS: Final = frozenset({"to", "auf", "nach", "à", "au", "vers", "a", "al", "到"})
 _TITLES: Final = frozenset({"mr", "ms", "mrs", "dr"})
 _NAMING: Final = frozenset({"gone", "left", "origin", "contrast"})
 # Words within the name of a thing.
@@ -277,7 +279,7 @@ def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
     before, after = _before(old, was), _before(new, now)
     places = words.places
     if before in words.prepositions and after in words.prepositions and before != after:
-        if not (before in places and after in places) and after not in {"to", "auf", "à", "a"}:
+        if not (before in places and after in places) and after not in _GOALS:
             return False
     said = set(_words_before(old, was))
     if said & words.many_valued or (before in _ACCOMPANYING and said & words.companions):
