@@ -19,7 +19,7 @@ from meritory.text.claims import compare
 from meritory.text.claims.compare import Survivor
 from meritory.text.claims.reading import read_claim
 
-# From this cosine a neighbour is reported as similar (ADR 0005). Calibrated for the bundled embedder.
+# From this cosine a neighbour is reported as similar, by embedder (ADR 0005).
 GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
 GATE_THRESHOLD_DEFAULT = 0.80
 # From this cosine two texts are compared. Words decide, so a poor value costs duplicates and never

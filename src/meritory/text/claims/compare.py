@@ -1,4 +1,4 @@
-"""Compares an old and a new text: one claim, an update, an older and a newer value, or two claims."""
+"""Compares an old and a new text: one claim, an update, another value, or two claims."""
 
 from __future__ import annotations
 
@@ -119,7 +119,11 @@ def _adds_to(short: Claim, long: Claim) -> bool:
     if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
         return False
     keys = {unit.key.rstrip(",") for unit in tail}
-    if keys & (words.negations | words.limits | words.denials | {"?"}) or _states_change(long) or _states_change(short):
+    if (
+        keys & (words.negations | words.limits | words.denials | {"?"})
+        or _states_change(long)
+        or _states_change(short)
+    ):
         return False
     first, *rest = tail
     if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:

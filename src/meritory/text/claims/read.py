@@ -1,4 +1,4 @@
-"""Splits a text into the units that carry its meaning: words, numbers, identifiers, paths, quotes."""
+"""Splits a text into the units that carry its meaning: words, numbers, identifiers, paths."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from meritory.text.claims.lexicon import Lexicon
+from meritory.text.claims.lexicon import Lexicon, lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.updates import PERSONS
 from meritory.text.claims.vetoes import veto
@@ -19,7 +19,9 @@ MAX_VERBS = 3
 _QUESTION_WORDS = frozenset({"what", "who", "where", "than", "as", "there"})
 _INTO = {"into": "in", "onto": "on"}
 _ADVERBS = frozenset({"always", "automatically", "usually", "often", "never", "not", "only"})
-_CLAUSES = frozenset({"and", "or", "but", "that", "which", "who", "because", "if", "when", "und", "et", "y"})
+_CLAUSES = frozenset(
+    {"and", "or", "but", "that", "which", "who", "because", "if", "when", "und", "et", "y"}
+)
 _EACH = frozenset({"every", "each"})
 
 
@@ -62,6 +64,8 @@ def _is_fronted(one: Claim, other: Claim) -> bool:
     is_part = keys[0] in words.fronting
     for size in range(1, min(MAX_FRONTED_UNITS, len(keys) - 1) + 1):
         block, rest = keys[:size], keys[size:]
+        if size == 1 and keys[0] in words.prepositions:
+            continue
         # Chinese has no word before a part that says what for.
         if not is_part and not (words.language == "zh" and rest[0] in PERSONS):
             continue
@@ -165,8 +169,9 @@ def _sorted_lists(claim: Claim) -> Keys:
         is_closed = is_closed or keys[after] in words.prepositions
         before = keys[start - 1] if start else ""
         is_open = not start or before in words.prepositions or before in words.many_valued
+        are_names = all(units[item].is_capital or units[item].kind != "word" for item in items)
         # Of two words, the first may be the end of a longer part: "red car and bike".
-        if len(items) > 2 or not start or (is_closed and is_open):
+        if not start or (are_names and (len(items) > 2 or (is_closed and is_open))):
             for place, item in zip(items, sorted(keys[item] for item in items), strict=True):
                 keys[place] = item
     return tuple(keys)
@@ -196,9 +201,9 @@ def _is_there(one: Claim, other: Claim) -> bool:
     if keys[:2] != ("there", "is"):
         return False
     for spot in range(3, len(keys) - 1):
-        if keys[spot] in {"for", "in", "on", "at"}:
-            if (*keys[spot + 1 :], "have", *keys[2:spot]) == other.keys:
-                return True
+        has = (*keys[spot + 1 :], "have", *keys[2:spot])
+        if keys[spot] in {"for", "in", "on", "at"} and has == other.keys:
+            return True
     return False
 
 
@@ -227,6 +232,18 @@ def _is_passive(one: Claim, other: Claim) -> bool:
     return False
 
 
+def _modal(keys: Keys, spot: int) -> Keys:
+    """Return the words before "be" or "been" that the active voice keeps before its verb."""
+    if keys[spot] == "been" and keys[spot - 1] == "have":
+        return ("have",)
+    if keys[spot] != "be":
+        return ()
+    if keys[max(0, spot - 2) : spot] == ("must", "not"):
+        return ("must", "not")
+    modals = lexicon("en").modals | {"must"}
+    return (keys[spot - 1],) if keys[spot - 1] in modals else ()
+
+
 def _is_order(
     target: Keys, adverb: Keys, verb: str, tails: frozenset[Keys], words: Lexicon
 ) -> bool:
@@ -252,14 +269,8 @@ def _passives(claim: Claim) -> Iterator[tuple[Keys, str, bool, frozenset[Keys]]]
     for spot, key in enumerate(keys[:-1]):
         if key not in words.be or not spot:
             continue
-        modal: Keys = ()
-        start = spot
-        if key == "be" and keys[spot - 1] in words.modals | {"must"}:
-            modal, start = (keys[spot - 1],), spot - 1
-        elif key == "be" and spot > 1 and keys[spot - 2 : spot] == ("must", "not"):
-            modal, start = ("must", "not"), spot - 2
-        elif key == "been" and keys[spot - 1] == "have":
-            modal, start = ("have",), spot - 1
+        modal = _modal(keys, spot)
+        start = spot - len(modal)
         is_past = key in {"was", "were", "got", "been", "wurde", "était", "fue"}
         thing = keys[:start]
         place = spot + 1
@@ -356,7 +367,11 @@ def _is_placed(one: Claim, other: Claim) -> bool:
             place = _INTO.get(said[spot + 1], said[spot + 1])
             asked = order[spot + 1]
             is_same_place = _INTO.get(asked, asked) == place and place in words.prepositions
-            return order[1 : spot + 1] == said[:spot] and is_same_place and order[spot + 2 :] == said[spot + 2 :]
+            return (
+                order[1 : spot + 1] == said[:spot]
+                and is_same_place
+                and order[spot + 2 :] == said[spot + 2 :]
+            )
     return False
 
 
@@ -405,11 +420,9 @@ def _is_generic(one: Claim, other: Claim) -> bool:
         right = right[1:]
     elif many[0] in one.lexicon.articles | one.lexicon.quantifiers | _EACH:
         return False
-    if len(left) != len(right) or "is" in left and not is_each:
+    left = tuple(key for key in left if key != "does")
+    if len(left) != len(right) or ("is" in left and not is_each):
         return False
-    if is_each and left[0] == "we's":
-        # "Every one of our jobs" has the plural already.
-        pass
     pairs = list(zip(left, right, strict=True))
     if any(_singular(a) != _singular(b) for a, b in pairs):
         return False

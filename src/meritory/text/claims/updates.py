@@ -1,4 +1,4 @@
-"""Whether a newer text ends or changes the claim of an older one: superseded, chained or neither."""
+"""Whether a newer text ends or changes the claim of an older one."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ def _plain(claim: Claim) -> tuple[str, ...]:
     """Return the stems of a claim without its negations."""
     words = claim.lexicon
     pairs = zip(claim.keys, claim.stems, strict=True)
-    return tuple(stem for key, stem in pairs if key != "not" and key not in words.negations)
+    silent = words.negations | {"not", "does"}
+    return tuple(stem for key, stem in pairs if key not in silent)
 
 
 def _negation_count(claim: Claim) -> int:
@@ -277,17 +278,16 @@ def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
     if all(_is_numeric(old, i) for i in was) and all(_is_numeric(new, i) for i in now):
         return True
     before, after = _before(old, was), _before(new, now)
-    places = words.places
-    if before in words.prepositions and after in words.prepositions and before != after:
-        if not (before in places and after in places) and after not in _GOALS:
-            return False
+    prepositions = words.prepositions
+    are_places = before in words.places and after in words.places
+    is_other = before in prepositions and after in prepositions - _GOALS and before != after
+    if is_other and not are_places:
+        return False
     said = set(_words_before(old, was))
     if said & words.many_valued or (before in _ACCOMPANYING and said & words.companions):
         return False
-    if after in words.be and not _is_definite_subject(old):
-        # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
-        return False
-    return True
+    # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
+    return after not in words.be or _is_definite_subject(old)
 
 
 def _words_before(claim: Claim, run: Run) -> tuple[str, ...]:

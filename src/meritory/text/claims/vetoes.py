@@ -31,9 +31,7 @@ def _values(claim: Claim) -> Counter[str]:
     """Return the numbers, units, identifiers, paths, quotes and symbols of a claim."""
     words = claim.lexicon
     measures = set(words.units.values())
-    return Counter(
-        unit.key for unit in claim.units if unit.kind != "word" or unit.key in measures
-    )
+    return Counter(unit.key for unit in claim.units if unit.kind != "word" or unit.key in measures)
 
 
 def _question(claim: Claim) -> bool:
