@@ -20,11 +20,16 @@ _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been",
 
 
 def orders(units: list[Unit]) -> list[Unit]:
-    """Return the units of an order without "you must", and with "never" as "do not"."""
+    """Return the units of an order without "you must"."""
     keys = [unit.key for unit in units]
     if keys[:2] == ["you", "must"] and len(keys) > 2:
-        units = [replace(units[2], is_first=True), *units[3:]]
-        keys = keys[2:]
+        return [replace(units[2], is_first=True), *units[3:]]
+    return units
+
+
+def without_never(units: list[Unit]) -> list[Unit]:
+    """Return the units with "never" as "do not", unless the text is about the past."""
+    keys = [unit.key for unit in units]
     if "never" not in keys or "not" in keys or set(keys) & _PERFECT:
         return units
     spot = keys.index("never")
@@ -96,7 +101,7 @@ def _plain_verb(key: str) -> str:
     """Return "write" for "writes", the form after "I"."""
     if key == "does":
         return "do"
-    if key in {"is", "was", "has", "'s"} or not key.endswith("s") or key.endswith("ss"):
+    if key in {"is", "was", "has"} or "'" in key or not key.endswith("s") or key.endswith("ss"):
         return key
     if key.endswith("ies") and len(key) > 4:
         return key[:-3] + "y"

@@ -16,7 +16,7 @@ from meritory.text.claims.lexicon import (
     language_scores,
     lexicon,
 )
-from meritory.text.claims.persons import one_subject, orders, persons, with_subjects
+from meritory.text.claims.persons import one_subject, orders, persons, with_subjects, without_never
 from meritory.text.claims.read import Unit, units_of, values_of
 from meritory.text.claims.spelling import spelled
 from meritory.text.words import UNITS
@@ -99,6 +99,8 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     cues |= _take_cues(units, words)
     if chosen == "es":
         units = list(with_subjects(units, words))
+    elif chosen == "en":
+        units = without_never(units)
     units = _with_phrases(units, words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)

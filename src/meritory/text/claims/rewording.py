@@ -27,7 +27,8 @@ _EACH = frozenset({"every", "each"})
 
 def rewording(old: Claim, new: Claim) -> str | None:
     """Return how two texts with other words make the same claim, or None if they do not."""
-    if max(len(old.keys), len(new.keys)) > MAX_SHORT_UNITS or veto(old, new):
+    sizes = len(old.keys), len(new.keys)
+    if min(sizes) == 0 or max(sizes) > MAX_SHORT_UNITS or veto(old, new):
         return None
     if _joined(old) == _joined(new):
         return "same words, one of them with a hyphen"
@@ -64,7 +65,8 @@ def _is_fronted(one: Claim, other: Claim) -> bool:
     is_part = keys[0] in words.fronting
     for size in range(1, min(MAX_FRONTED_UNITS, len(keys) - 1) + 1):
         block, rest = keys[:size], keys[size:]
-        if size == 1 and keys[0] in words.prepositions:
+        # A single word is a part only if it is a day: "montags".
+        if size == 1 and (words.language == "en" or keys[0] in words.prepositions | words.limits):
             continue
         # Chinese has no word before a part that says what for.
         if not is_part and not (words.language == "zh" and rest[0] in PERSONS):
@@ -410,8 +412,6 @@ def _is_generic(one: Claim, other: Claim) -> bool:
     if not single or not many or single[0] not in _EACH | {"a", "an"} or many[0] in {"a", "an"}:
         return False
     left, right = one.keys, other.keys
-    if not left or not right:
-        return False
     is_each = left[0] in _EACH
     left = left[1:] if is_each else left
     if right[:1] == ("all",):

@@ -30,7 +30,7 @@ _MONTHS: Final = word_list(
 _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
-_ORDINAL: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
+_ORDINALS: Final = frozenset({"st", "nd", "rd", "th"})
 # British and other spellings of English, with the one that stands for them.
 _SPELLINGS: Final = (
     (re.compile(r"(?<=[a-z]{4})is(e|ed|es|ing|ation|ations|er|ers)$"), r"iz\1"),
@@ -50,13 +50,10 @@ _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "ant
 def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units with one spelling for numbers, times, dates, amounts and variants."""
     is_done = False
-    previous = Unit("symbol", "")
-    for unit, following in pairwise([*units, Unit("symbol", "")]):
-        before, previous = previous, unit
+    dated = list(_dated(units)) if words.language == "en" else units
+    for unit, following in pairwise([*dated, Unit("symbol", "")]):
         if is_done:
             is_done = False
-            continue
-        if unit.key == "of" and following.key in _MONTHS and _is_day(before):
             continue
         if pair := _read_together(unit, following):
             is_done = True
@@ -67,8 +64,6 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield replace(unit, key="about")
         elif unit.kind == "number" and re.fullmatch(r"0\d:\d\d", unit.key):
             yield replace(unit, key=unit.key[1:])
-        elif unit.kind == "identifier" and (match := _ORDINAL.fullmatch(unit.key)):
-            yield replace(unit, kind="number", key=match[1])
         elif words.language == "zh" and HAN.search(unit.key) and unit.kind in _SPLIT:
             yield from _characters(unit)
         elif unit.kind == "word":
@@ -78,13 +73,10 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
 
 
 def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
-    """Return what two units mean together: "$ 5", "6 pm", "20 k", "May 5"; else nothing."""
+    """Return what two units mean together: "$ 5", "6 pm", "20 k"; else nothing."""
     if unit.kind == "symbol" and unit.key in _CURRENCIES and following.kind == "number":
         number = replace(following, before=unit.before, is_first=unit.is_first)
         return number, replace(unit, kind="word", before="")
-    if unit.key in _MONTHS and _is_day(following):
-        day = replace(following, key=_day(following), kind="number", before=unit.before)
-        return day, replace(unit, before="")
     if unit.kind != "number":
         return ()
     if following.key in {"am", "pm"} and _HOUR.fullmatch(unit.key):
@@ -94,14 +86,28 @@ def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
     return ()
 
 
-def _is_day(unit: Unit) -> bool:
-    return len(_day(unit)) <= 2 and _day(unit).isdigit()
+def _dated(units: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield the units with "5 May" for "May 5", "May 5th" and "the 5th of May"."""
+    keys = [*(unit.key for unit in units), "", "", ""]
+    index = 0
+    while index < len(units):
+        unit, size = units[index], 1
+        if unit.key in _MONTHS and _is_day(keys[index + 1]):
+            size = 3 if keys[index + 2] in _ORDINALS else 2
+            yield Unit("number", keys[index + 1], unit.before, False, unit.is_first)
+            yield replace(unit, before="")
+        elif _is_day(unit.key) and keys[index + 1] in _ORDINALS:
+            yield unit
+            has_of = keys[index + 2] == "of"
+            if keys[index + 2 + has_of] in _MONTHS:
+                size = 2 + has_of
+        else:
+            yield unit
+        index += size
 
 
-def _day(unit: Unit) -> str:
-    """Return the day of a date, "5" for "5th"."""
-    match = _ORDINAL.fullmatch(unit.key)
-    return match[1] if match else unit.key
+def _is_day(key: str) -> bool:
+    return len(key) <= 2 and key.isdigit()
 
 
 def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:

@@ -287,7 +287,7 @@ def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
     if said & words.many_valued or (before in _ACCOMPANYING and said & words.companions):
         return False
     # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
-    return after not in words.be or _is_definite_subject(old)
+    return not {before, after} & words.be or _is_definite_subject(old)
 
 
 def _words_before(claim: Claim, run: Run) -> tuple[str, ...]:
