@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from bench.calibrate_rule import Sweep, Table
 from bench.gate import SHIPPED_THRESHOLD, Judged, _judge_all, _observations, sentences
 from meritory.domain.policy import EmbedderSpec
-from meritory.engine.memories.gate import CHANGE_THRESHOLD
+from meritory.engine.memories.gate import COMPARE_THRESHOLD
 from meritory.ports.embedder import Embedder, open_embedder
 
 MERGING = Sweep(
     "gate_threshold", SHIPPED_THRESHOLD, (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.96)
 )
-CHANGES = Sweep("change_threshold", CHANGE_THRESHOLD, (0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
+CHANGES = Sweep("compare_threshold", COMPARE_THRESHOLD, (0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
 # Of each collection; `python -m bench.gate` takes up to 2,500.
 SENTENCES = 200
 

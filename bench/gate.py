@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +32,16 @@ from bench.gate_made import (
 )
 from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
 from meritory.domain.policy import EmbedderSpec
-from meritory.engine.memories.gate import CHANGE_THRESHOLD, gate_threshold
+from meritory.engine.memories.gate import COMPARE_THRESHOLD, gate_threshold
 from meritory.ports.embedder import Embedder, open_embedder
-from meritory.text.claims.compare import compare
+from meritory.text.claims.compare import Relation, compare
 from meritory.text.claims.read import protected_values
 
 SHIPPED_THRESHOLD = gate_threshold("static-minilm-256-v1")
 THRESHOLDS = (
-    CHANGE_THRESHOLD,
+    0.40,
+    COMPARE_THRESHOLD,
+    0.50,
     0.55,
     0.60,
     0.65,
@@ -216,7 +218,7 @@ def _print_sweep(judged: dict[str, Judged]) -> list[dict[str, float]]:
     for least in THRESHOLDS:
         row = _sweep_row(judged, least)
         rows.append(row)
-        mark = {SHIPPED_THRESHOLD: "shipped", CHANGE_THRESHOLD: "change"}.get(least, "")
+        mark = {SHIPPED_THRESHOLD: "similar", COMPARE_THRESHOLD: "compare"}.get(least, "")
         print(
             f"  {least:.2f} {mark:7}   {row['merged_made']:.3f}      {row['merged_by_hand']:.3f}"
             f"    {row['lost_cosine']:9,} {row['lost_equal_values']:8,} {row['lost_shipped']:8,}"
@@ -273,14 +275,14 @@ def _print_kinds(values: Judged) -> dict[str, dict[str, float]]:
 def _print_real(
     name: str, groups: list[list[str]], embedder: Embedder, samples: int
 ) -> dict[str, Any]:
-    found: dict[str, list[Pair]] = {"merge": [], "supersede": [], "keep_both": []}
+    found: dict[str, list[Pair]] = {name: [] for name in get_args(Relation)}
     for texts in groups:
-        for pair in neighbours(texts, embedder, SHIPPED_THRESHOLD):
+        for pair in neighbours(texts, embedder, COMPARE_THRESHOLD):
             found[compare(pair.old, pair.new).relation].append(pair)
     total = sum(len(texts) for texts in groups)
     counts = {relation: len(pairs) for relation, pairs in found.items()}
-    print(f"\n{name}: {total:,} texts, neighbours at {SHIPPED_THRESHOLD:.2f}: {counts}")
-    for relation in ("merge", "supersede"):
+    print(f"\n{name}: {total:,} texts, neighbours at {COMPARE_THRESHOLD:.2f}: {counts}")
+    for relation in ("merge", "supersede", "chain"):
         unequal = [pair for pair in found[relation] if pair.old != pair.new]
         print(f"  {relation}: {len(unequal)} between texts that are not identical")
         step = max(1, len(unequal) // samples) if samples else 1
@@ -291,11 +293,11 @@ def _print_real(
 
 def _exit_code(judged: dict[str, Judged]) -> int:
     values, others = judged["values"], judged["no changes"]
-    lost = _wrong(values, values.merges, SHIPPED_THRESHOLD)
-    replaced = _wrong(others, others.supersedes, CHANGE_THRESHOLD)
-    print(f"\n{len(lost)} of {len(values.pairs):,} value pairs merged at {SHIPPED_THRESHOLD:.2f}")
+    lost = _wrong(values, values.merges, COMPARE_THRESHOLD)
+    replaced = _wrong(others, others.supersedes, COMPARE_THRESHOLD)
+    print(f"\n{len(lost)} of {len(values.pairs):,} value pairs merged at {COMPARE_THRESHOLD:.2f}")
     count = f"{len(replaced)} of {len(others.pairs):,}"
-    print(f"{count} unchanged claims superseded at {CHANGE_THRESHOLD:.2f}")
+    print(f"{count} unchanged claims superseded at {COMPARE_THRESHOLD:.2f}")
     for how, cosine, old, new in [*lost, *replaced][:20]:
         print(f"WRONG {cosine:.3f} {how}: {old!r} | {new!r}")
     return 1 if lost or replaced else 0

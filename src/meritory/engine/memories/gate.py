@@ -17,15 +17,14 @@ from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
 from meritory.text.claims import compare
 from meritory.text.claims.compare import Survivor
-from meritory.text.claims.read import read_claim
+from meritory.text.claims.reading import read_claim
 
-# Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
-# duplicates and never a fact.
+# From this cosine a neighbour is reported as similar, by embedder (ADR 0005).
 GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
 GATE_THRESHOLD_DEFAULT = 0.80
-# A new value moves a short text far: "... is now called osprey" has a cosine of .62 to "... heron".
-# Texts that state a change are therefore compared with neighbours from further away.
-CHANGE_THRESHOLD = 0.50
+# From this cosine two texts are compared. Words decide, so a poor value costs duplicates and never
+# a fact: another value or voice moves a short text far under an embedder that adds up words.
+COMPARE_THRESHOLD = 0.45
 SOURCE_LIMIT_COUNT = 64
 # Fields that an undo does not touch; it restores all others.
 _NOT_REVERTIBLE = frozenset(
@@ -41,16 +40,18 @@ Decision = Literal["stored", "merged", "superseded", "kept_both"]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The embedder whose vectors the gate compares, and the lowest cosine of a neighbour."""
+    """The embedder whose vectors the gate compares, and the lowest cosines of a neighbour."""
 
     embedder: str
+    # For a neighbour that is reported as similar.
     floor: float
-    # For a text that states a change.
-    change_floor: float
+    # For a neighbour that is compared.
+    compare_floor: float
 
     def floor_for(self, record: MemoryRecord) -> float:
         """Return the lowest cosine at which a neighbour of this memory is compared with it."""
-        return self.change_floor if compare.says_change(record.content) else self.floor
+        # Of a long text, only a near neighbour can be the same claim.
+        return self.floor if len(record.content) > LONG_TEXT_CHARS else self.compare_floor
 
 
 def gate_threshold(embedder: str) -> float:
@@ -65,7 +66,7 @@ def gate_in_use(policy: Policy, serving: str | None) -> Gate | None:
     if policy.gate.threshold is not None:
         return Gate(serving, policy.gate.threshold, policy.gate.threshold)
     floor = gate_threshold(serving)
-    return Gate(serving, floor, min(floor, CHANGE_THRESHOLD))
+    return Gate(serving, floor, min(floor, COMPARE_THRESHOLD))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
     """Decide about a new memory: merge before supersede before keep both.
 
     All neighbours are compared, not only the nearest: among texts of one template the nearest
-    often differs in its value while the true paraphrase comes second. Below the floor only a
-    stated change counts.
+    often differs in its value while the true paraphrase comes second. The floor is that of the
+    neighbours that are reported as similar.
     """
     fallback = GateVerdict("stored")
     if not near:
@@ -105,14 +106,14 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
         survivor, record = verdict.survivor, neighbour.memory
         # Only a person changes or replaces a pin or a constraint.
         is_free = by_person or not record.is_binding
-        may_merge = is_free and is_near and _may_merge(record, new, survivor)
+        may_merge = is_free and _may_merge(record, new, survivor)
         if verdict.relation == "merge" and may_merge:
             return GateVerdict("merged", (neighbour,), survivor, verdict.reason)
         if verdict.relation == "supersede" and is_free and may_supersede(record, new):
             # A stated change ends every earlier value, not only the nearest one.
             retired, reason = (*retired, neighbour), reason or verdict.reason
             continue
-        if verdict.relation in ("chain", "supersede") and is_near:
+        if verdict.relation in ("chain", "supersede"):
             chained = (*chained, neighbour)
         if fallback.decision == "stored" and is_near:
             fallback = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)

@@ -1,52 +1,30 @@
-"""Compares an old and a new text: the same claim, a changed one, or two different ones."""
+"""Compares an old and a new text: one claim, an update, another value, or two claims."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from meritory.text.claims.read import Claim, read_claim
+from meritory.text.claims.lexicon import best_language
+from meritory.text.claims.reading import Claim, read_claim
+from meritory.text.claims.rewording import rewording
+from meritory.text.claims.updates import update
 from meritory.text.normalize import canonical
-from meritory.text.words import (
-    ADDITIVE,
-    BARE_VERBS,
-    CHANGE_NOW,
-    CHANGE_PHRASES,
-    CHANGE_VERBS,
-    CLAUSE_VERBS,
-    LIGHT_WORDS,
-    LIMITS,
-    MANY_VALUED,
-    NEGATIONS,
-    PREPOSITIONS,
-    PRONOUNS,
-    QUANTIFIERS,
-    REPLACE_VERBS,
-)
 
+# merge: the same claim. supersede: the new text says that the old one holds no more. chain: another
+# value of the same subject and relation, though the new text states no change.
 Relation = Literal["merge", "supersede", "chain", "keep_both"]
 Survivor = Literal["old", "new"]
 
-# If each text has more words of its own than this, the two are different claims: only articles,
-# fillers and a few interchangeable words may differ.
-MANY_OWN_WORDS: Final = 8
-MAX_FRONTED_UNITS: Final = 6
+# If each text has more words of its own than this, the two are different claims.
+MANY_OWN_WORDS: Final = 9
 MIN_ADDED_TO_UNITS: Final = 3
-MAX_SLOT_UNITS: Final = 3
-MAX_REACH_UNITS: Final = 12
-NEGATIVE_CHANGES: Final = frozenset({"ended", "past"})
+NEGATIVE_CUES: Final = frozenset({"ended", "past"})
+_CHANGES: Final = frozenset({"change", "stopped", "gone"})
 _WORDS: Final = re.compile(r"\w+")
-_SINGLE: Final = CHANGE_NOW | CHANGE_VERBS | REPLACE_VERBS | frozenset({"instead", "anymore"})
-
-_JOINING = frozenset({"and", "because", "so"})
-_EXPLAINING = frozenset({"which", "who", "where"})
-_CLOSED = NEGATIONS | QUANTIFIERS
-_FRONTING = frozenset({"after", "at", "before", "during", "for", "from", "in", "on", "since"})
-
-# "Works with Bob" leaves room for others.
-_ACCOMPANYING = frozenset({"with", "and", "or", "about", "against"})
+_JOINING: Final = frozenset({"and", "because", "so"})
+_EXPLAINING: Final = frozenset({"which", "who", "where"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +42,8 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def says_change(text: str) -> bool:
-    """Return whether a text contains a word that a statement of change needs; most do not."""
-    lowered = text.lower()
-    if any(phrase in lowered for phrase in CHANGE_PHRASES):
-        return True
-    return not _SINGLE.isdisjoint(_WORDS.findall(lowered))
+    """Return whether a text contains a word with which a change is stated; most do not."""
+    return _states_change(read_claim(text))
 
 
 def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
@@ -87,72 +62,68 @@ def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
     preferred: Survivor = "new" if new.specificity > old.specificity else "old"
     if canonical(old.text) == canonical(new.text):
         return ClaimVerdict("merge", preferred, "same text")
-    if old.keys and old.changes & NEGATIVE_CHANGES == new.changes & NEGATIVE_CHANGES:
+    old, new = _in_one_language(old, new)
+    if old.keys and old.cues & NEGATIVE_CUES == new.cues & NEGATIVE_CUES:
         if old.keys == new.keys:
             return ClaimVerdict("merge", preferred, "same words in the same order")
-        if _fronted(old) == _fronted(new):
-            return ClaimVerdict("merge", preferred, "same words, one part moved to the front")
-        if _is_turned(old, new):
-            return ClaimVerdict("merge", preferred, "same words, turned around the verb")
-        if _adds_to(old, new):
-            return ClaimVerdict("merge", "new", "the new text says all of the old one and more")
-        if _adds_to(new, old):
-            return ClaimVerdict("merge", "old", "the old text says all of the new one and more")
-    if reason := superseded(old, new):
-        return ClaimVerdict("supersede", "new", reason)
+        if old.language is not None and old.language == new.language:
+            if reason := rewording(old, new):
+                return ClaimVerdict("merge", preferred, reason)
+            if _adds_to(old, new):
+                reason = "the new text says all of the old one and more"
+                return ClaimVerdict("merge", "new", reason)
+            if _adds_to(new, old):
+                reason = "the old text says all of the new one and more"
+                return ClaimVerdict("merge", "old", reason)
+    if found := update(old, new):
+        return ClaimVerdict(found[0], "new", found[1])
+    return ClaimVerdict("keep_both", preferred, _difference(old, new))
+
+
+def _in_one_language(old: Claim, new: Claim) -> tuple[Claim, Claim]:
+    """Return both claims read in the language that fits them together."""
+    if old.language == new.language:
+        return old, new
+    shared = best_language(old.scores, new.scores)
+    # A text of names alone fits every language.
+    fits = all(not one.scores or shared in one.scores for one in (old, new))
+    if shared is None or not fits:
+        return old, new
+    return (
+        old if old.language == shared else read_claim(old.text, shared),
+        new if new.language == shared else read_claim(new.text, shared),
+    )
+
+
+def _difference(old: Claim, new: Claim) -> str:
+    """Return how two claims differ, for the history."""
     if not old.keys or not new.keys:
-        return ClaimVerdict("keep_both", preferred, "nothing to compare")
-    if reason := _other_value(old, new):
-        return ClaimVerdict("chain", "new", reason)
+        return "nothing to compare"
     only_old = [key for key in dict.fromkeys(old.keys) if key not in new.keys]
     only_new = [key for key in dict.fromkeys(new.keys) if key not in old.keys]
-    difference = "same words in another order"
     if only_old or only_new:
         left, right = (" ".join(only[:4]) or "(nothing)" for only in (only_old, only_new))
-        difference = f"different: {left} / {right}"
-    return ClaimVerdict("keep_both", preferred, difference)
+        return f"different: {left} / {right}"
+    return "same words in another order"
 
 
-def _fronted(claim: Claim) -> tuple[str, ...]:
-    """Return the keys with a leading "on Fridays," moved to the end."""
-    units = claim.units
-    if not units or units[0].key not in _FRONTING:
-        return claim.keys
-    for spot, unit in enumerate(units[1 : MAX_FRONTED_UNITS + 1], 1):
-        if unit.before:
-            is_one_sentence = not any(later.is_first for later in units[1:])
-            if unit.before == "," and is_one_sentence:
-                return claim.keys[spot:] + claim.keys[:spot]
-            break
-    return claim.keys
-
-
-def _is_turned(old: Claim, new: Claim) -> bool:
-    """Return whether "A is B" became "B is A", where one side is a described thing."""
-    if len(old.keys) != len(new.keys) or "an" in old.raw | new.raw or "a" in old.raw | new.raw:
-        return False
-    blocked = NEGATIONS | PREPOSITIONS | QUANTIFIERS | LIMITS | {"what", "who", "where"}
-    for verb in ("is", "was"):
-        if old.keys.count(verb) != 1 or new.keys.count(verb) != 1 or blocked & set(old.keys):
-            continue
-        spot = old.keys.index(verb)
-        left, right = old.keys[:spot], old.keys[spot + 1 :]
-        is_described = len(left) > 1 or len(right) > 1
-        if left and right and is_described and new.keys == (*right, verb, *left):
-            return True
-    return False
+def _states_change(claim: Claim) -> bool:
+    return bool(claim.cues or {kind for kind, _ in claim.marks} & _CHANGES)
 
 
 def _adds_to(short: Claim, long: Claim) -> bool:
-    """Return whether the long claim is the whole short one followed by more, or names the user."""
-    if short.opening in BARE_VERBS and long.keys == ("user", *short.keys):
-        return True
+    """Return whether the long claim is the whole short one followed by more."""
+    words = short.lexicon
     size = len(short.keys)
     tail = long.units[size:]
     if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
         return False
     keys = {unit.key.rstrip(",") for unit in tail}
-    if keys & (NEGATIONS | LIMITS | {"?"}) or long.changes or short.changes:
+    if (
+        keys & (words.negations | words.limits | words.denials | {"?"})
+        or _states_change(long)
+        or _states_change(short)
+    ):
         return False
     first, *rest = tail
     if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:
@@ -161,149 +132,9 @@ def _adds_to(short: Claim, long: Claim) -> bool:
     if first.key in _EXPLAINING:
         return first.before == ","
     # "Does not like gin" is more than "does not like gin and tonic".
-    if first.key not in _JOINING or set(short.keys) & _CLOSED:
+    if first.key not in _JOINING or set(short.keys) & (words.negations | words.quantifiers):
         return False
     if first.key != "and":
         return rest[0].kind == "word"
     # "Rock and roll" does not add a clause.
-    return any(unit.key in CLAUSE_VERBS or unit.key.endswith("ed") for unit in rest[:2])
-
-
-def superseded(old: Claim, new: Claim) -> str | None:
-    """Return why the new claim replaces the old one, or None if it does not say so."""
-    if not new.changes or not old.keys or not new.keys or "?" in new.keys:
-        return None
-    old_keys, new_keys = _loose(old.keys), _loose(new.keys)
-    flipped = _flipped(old, new, old_keys, new_keys)
-    if flipped:
-        return flipped
-    if _names_old_value(old, new, old_keys, new_keys):
-        return "the new text names the old value as replaced"
-    if new.raw & ADDITIVE:
-        return None
-    return _new_value(old, new, old_keys, new_keys)
-
-
-def _flipped(
-    old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
-) -> str | None:
-    """Return how the new claim denies the old one or confirms it again, None if neither."""
-    if new.changes & NEGATIVE_CHANGES and not old.changes & NEGATIVE_CHANGES:
-        return "the new text says that it no longer holds" if old_keys == new_keys else None
-    if "now" not in new.changes:
-        return None
-    if old.changes & NEGATIVE_CHANGES and old_keys == new_keys:
-        return "the new text says that it holds again"
-    without_not = tuple(key for key in old_keys if key != "not")
-    if len(without_not) == len(old_keys) - 1 and without_not == new_keys:
-        return "the new text says that it holds now"
-    now_without = tuple(key for key in new_keys if key != "not")
-    if len(now_without) == len(new_keys) - 1 and now_without == old_keys:
-        return "the new text says that it does not hold now"
-    return None
-
-
-def _names_old_value(
-    old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
-) -> bool:
-    """Return whether the new text has "from X to Y", "Y instead of X" or "replaced X with Y"."""
-    if old.raw & (MANY_VALUED - {"has", "have"}) or set(old_keys) & NEGATIONS:
-        return False
-    span = _replaced_span(new)
-    strong = [
-        loose for key, loose in zip(old.keys, old_keys, strict=True) if key not in LIGHT_WORDS
-    ]
-    subject = old_keys[0]
-    values = [key for key in strong if key != subject]
-    if not span or not values or subject not in new_keys:
-        return False
-    return set(strong) <= set(new_keys) and values[-1] in span
-
-
-def _replaced_span(new: Claim) -> frozenset[str]:
-    """Return the words with which the new text names the replaced value."""
-    keys = new.keys
-    for start, key in enumerate(keys):
-        if key == "instead" and keys[start + 1 : start + 2] == ("of",):
-            return frozenset(_loose(keys[start + 2 : start + 6]))
-        if key == "from" and new.raw & (CHANGE_VERBS | REPLACE_VERBS):
-            end = _next_of(keys, start, {"to"})
-            if end:
-                return frozenset(_loose(keys[start + 1 : end]))
-        if key in REPLACE_VERBS and "from" not in new.raw:
-            end = _next_of(keys, start, {"to", "with", "by"})
-            is_passive = start > 1 and keys[start - 1] in {"is", "was", "been"}
-            if end:
-                return frozenset(_loose(keys[1 : start - 1] if is_passive else keys[start:end]))
-    return frozenset()
-
-
-def _next_of(keys: Sequence[str], start: int, wanted: set[str]) -> int:
-    """Return the index of the next wanted word within reach, or 0."""
-    for index in range(start + 1, min(len(keys), start + 1 + MAX_REACH_UNITS)):
-        if keys[index] in wanted:
-            return index
-    return 0
-
-
-def _new_value(
-    old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
-) -> str | None:
-    """Return the reason if the new text says that a single value is another one now."""
-    return _differing_slot(old, new, old_keys, new_keys) if "now" in new.changes else None
-
-
-def _other_value(old: Claim, new: Claim) -> str | None:
-    """Return the reason if the texts give one claim two values, without a word of change."""
-    if old.changes | new.changes or "?" in (*old.keys, *new.keys):
-        return None
-    return _differing_slot(old, new, _loose(old.keys), _loose(new.keys))
-
-
-def _differing_slot(
-    old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
-) -> str | None:
-    """Return the reason if the texts differ in one short slot only, and it has a single value."""
-    lead = _common_prefix(old_keys, new_keys)
-    tail = _common_prefix(old_keys[lead:][::-1], new_keys[lead:][::-1])
-    was, now = old_keys[lead : len(old_keys) - tail], new_keys[lead : len(new_keys) - tail]
-    context = old_keys[:lead] + old_keys[len(old_keys) - tail :]
-    if not lead or len(context) < 2 or not (0 < len(was) <= MAX_SLOT_UNITS >= len(now) > 0):
-        return None
-    closed = PREPOSITIONS | PRONOUNS | NEGATIONS | QUANTIFIERS | LIMITS | {"and", "is", "was"}
-    if (set(was) | set(now)) & closed:
-        return None
-    if not all(len(slot) == 1 and slot[0][:1].isdigit() for slot in (was, now)):
-        # Only numbers replace each other in any slot.
-        subject = old.units[0]
-        is_named = subject.is_capital or subject.kind != "word"
-        is_named = is_named or subject.key in PRONOUNS | {"user"}
-        # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
-        is_bare_subject = lead == 2 and old.keys[1] in {"is", "was"} and is_named
-        is_many_valued = (old.raw | new.raw) & MANY_VALUED
-        if is_many_valued or is_bare_subject or old.keys[lead - 1] in _ACCOMPANYING:
-            return None
-    was_said, now_said = old.keys[lead : lead + len(was)], new.keys[lead : lead + len(now)]
-    return f"the new text gives another value: {' '.join(was_said)} is now {' '.join(now_said)}"
-
-
-def _common_prefix(left: Sequence[str], right: Sequence[str]) -> int:
-    pairs = enumerate(zip(left, right, strict=False))
-    differing = (index for index, (one, other) in pairs if one != other)
-    return next(differing, min(len(left), len(right)))
-
-
-def _loose(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys without the endings that a change of phrasing alters.
-
-    Not `terms.stem`: the rules for superseded claims were tuned on these endings.
-    """
-    loose: list[str] = []
-    for key in keys:
-        for ending in ("ing", "ed", "es", "s"):
-            if len(key) - len(ending) >= 3 and key.endswith(ending) and not key.endswith("ss"):
-                loose.append(key[: -len(ending)])
-                break
-        else:
-            loose.append(key.removesuffix("e") if len(key) > 4 else key)
-    return tuple(loose)
+    return any(unit.key in words.clause_verbs or unit.key.endswith("ed") for unit in rest[:2])

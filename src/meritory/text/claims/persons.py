@@ -1,0 +1,128 @@
+"""Names the persons of a text: "I" is the user, "we" is the team, and an order has no subject."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from meritory.text.claims.lexicon import Lexicon, lexicon
+from meritory.text.claims.read import Unit
+
+_SUBJECTS: Final = frozenset({"user", "we"})
+_ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
+
+
+_WE_FORM: Final = re.compile(r"[a-zñáéí]{2,}(?:[aei]mos)$")
+
+_PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been", "ever", "'d"})
+
+
+def orders(units: list[Unit]) -> list[Unit]:
+    """Return the units of an order without "you must"."""
+    keys = [unit.key for unit in units]
+    if keys[:2] == ["you", "must"] and len(keys) > 2:
+        return [replace(units[2], is_first=True), *units[3:]]
+    return units
+
+
+def without_never(units: list[Unit]) -> list[Unit]:
+    """Return the units with "never" as "do not", unless the text is about the past."""
+    keys = [unit.key for unit in units]
+    if "never" not in keys or "not" in keys or set(keys) & _PERFECT:
+        return units
+    spot = keys.index("never")
+    verb = keys[spot + 1] if spot + 1 < len(keys) else ""
+    if not verb.isalpha() or verb in lexicon("en").past or verb.endswith("ed"):
+        return units
+    changed = [replace(units[spot], key="not"), replace(units[spot + 1], key=_plain_verb(verb))]
+    if _plain_verb(verb) != verb:
+        changed.insert(0, Unit("word", "does"))
+    return [*units[:spot], *changed, *units[spot + 2 :]]
+
+
+def one_subject(units: Iterator[Unit]) -> Iterator[Unit]:
+    """Yield the units without a subject that is said again: "I sing and I dance"."""
+    seen: set[str] = set()
+    previous = ""
+    for unit in units:
+        if unit.key in _SUBJECTS:
+            if unit.key in seen and previous in {"and", "but"}:
+                continue
+            seen.add(unit.key)
+        previous = unit.key
+        yield unit
+
+
+_USER: Final = {"i": "user", "me": "user", "my": "user's", "mine": "user's", "myself": "themselves"}
+_WE: Final = {"we": "we", "us": "we", "our": "we's", "ours": "we's", "ourselves": "themselves"}
+_THEIR: Final = {"their": "user's", "his": "user's", "her": "user's", "they": "user"}
+_SELVES: Final = {"himself": "themselves", "herself": "themselves"}
+
+
+def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield the units with "I" and "my" as the user, "we" and "our" as the team."""
+    keys = [unit.key for unit in units]
+    is_note = "user" in keys[:3]
+    starts_bare = len(keys) > 1 and (keys[0] in words.bare_verbs or keys[0] == "prefer")
+    if starts_bare:
+        yield Unit("word", "user")
+        is_note = True
+    index = 0
+    agrees = starts_bare
+    while index < len(units):
+        unit = units[index]
+        key = unit.key
+        following = keys[index + 1] if index + 1 < len(keys) else ""
+        step = 1
+        if key in _SUBJECTS and following == "'s":
+            key, step = f"{key}'s", 2
+        elif key == "team" and index and keys[index - 1] in {"the", "our", "we's"}:
+            if following == "'s":
+                key, step = "we's", 2
+            elif index == 1:
+                key = "we"
+        elif unit.kind == "word" or key == "I":
+            key = _USER.get(key) or _WE.get(key) or (_THEIR.get(key) if is_note else None) or key
+            key = _SELVES.get(key, key)
+        if agrees and unit.kind == "word" and key not in _ADVERBS:
+            key = _plain_verb(key)
+            agrees = False
+        if (key == "user" == unit.key and index <= 2) or (key == "we" and unit.key == "team"):
+            agrees = True
+        elif unit.key in {"and", "but"} and is_note and following.removesuffix("s") != following:
+            agrees = following in words.bare_verbs
+        yield unit if key == unit.key else replace(unit, key=key)
+        index += step
+
+
+def _plain_verb(key: str) -> str:
+    """Return "write" for "writes", the form after "I"."""
+    if key == "does":
+        return "do"
+    if key in {"is", "was", "has"} or "'" in key or not key.endswith("s") or key.endswith("ss"):
+        return key
+    if key.endswith("ies") and len(key) > 4:
+        return key[:-3] + "y"
+    if re.search(r"(?:ch|sh|ss|x|z|o)es$", key):
+        return key[:-2]
+    return key[:-1]
+
+
+# -- Spanish ----------------------------------------------------------------------------------
+
+
+def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield Spanish units with the subject that a verb has in it, and one negation."""
+    keys = {unit.key for unit in units}
+    for unit in units:
+        if unit.key in {"nunca", "jamás"} and "no" in keys:
+            continue
+        if unit.key in words.first_person and "yo" not in keys:
+            yield Unit("word", "user", unit.before, False, unit.is_first)
+            unit = replace(unit, before="", is_first=False)
+        elif _WE_FORM.search(unit.key) and not keys & {"nosotros", "nosotras"}:
+            yield Unit("word", "we", unit.before, False, unit.is_first)
+            unit = replace(unit, before="", is_first=False)
+        yield unit
