@@ -72,6 +72,7 @@ class Lexicon:
     # Each form of an irregular verb with its first form, and the forms of the past.
     irregular: dict[str, str]
     past: frozenset[str]
+    participles: frozenset[str]
     endings: tuple[str, ...]
     openers: tuple[Phrase, ...]
     short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
@@ -146,6 +147,7 @@ def lexicon(language: str) -> Lexicon:
         _numbers(content.get("numbers", {})),
         _opposites(groups.get("antonyms", ())),
         {form: line[0] for line in irregular for form in line},
+        frozenset(form for line in irregular for form in line[1:] if form != line[0]),
         frozenset(form for line in irregular for form in line[1:]),
         tuple(content.get("endings", ())),
         _phrases(phrases.get("openers", ()), language),

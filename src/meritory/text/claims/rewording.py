@@ -310,7 +310,7 @@ def _active_stem(participle: str, words: Lexicon) -> str:
 
 
 def _is_participle(key: str, words: Lexicon) -> bool:
-    if key in words.past:
+    if key in words.participles:
         return True
     endings = {"en": ("ed",), "de": ("t", "en"), "fr": ("é", "ée", "és", "ées", "i", "ie", "it")}
     return key.endswith(endings.get(words.language, ("do", "da", "dos", "das"))) and len(key) > 3
