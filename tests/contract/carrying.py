@@ -13,6 +13,7 @@ from meritory.domain.quality import (
     CarriedAudit,
     CarriedBelief,
     CarriedLesson,
+    CarriedLink,
     CarriedRefusal,
     CarriedTestimony,
     CarriedWording,
@@ -44,6 +45,17 @@ ROWS: tuple[Carried, ...] = (
         memory_id="m",
     ),
     CarriedAudit(entry=7, at=AT, verdict="wrong"),
+    CarriedLink(
+        older_id="m",
+        newer_id="n",
+        kind="alike",
+        cosine=0.5,
+        reason="r",
+        at=AT,
+        decision="separate",
+        decided_by="a person",
+        decided_at=AT,
+    ),
 )
 
 

@@ -8,7 +8,15 @@ from datetime import datetime
 from typing import Literal, NamedTuple, get_args
 
 from meritory.domain.feedback import Witness
-from meritory.domain.memory import Kind, MemoryRecord, Origin, Outcome, Provenance
+from meritory.domain.memory import (
+    Kind,
+    LinkDecision,
+    LinkKind,
+    MemoryRecord,
+    Origin,
+    Outcome,
+    Provenance,
+)
 from meritory.domain.session import NO_EFFECT_LABEL
 
 MergeVerdict = Literal["right", "wrong"]
@@ -175,6 +183,21 @@ class Refusal(CarriedRefusal):
 
     user: str
     memory_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedLink(Carried):
+    """A link between two memories, as `MemoryLink` has it."""
+
+    older_id: str
+    newer_id: str
+    kind: LinkKind
+    cosine: float
+    reason: str
+    at: datetime
+    decision: LinkDecision | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from session_kit import NOTES, Desk
 
 from meritory import Memory
 from meritory.domain.errors import InputError
-from meritory.domain.memory import HistoryEntry, MemoryRecord
+from meritory.domain.memory import HistoryEntry, MemoryLink, MemoryRecord
 from meritory.domain.quality import Refusal
 from meritory.engine.predictor.state import known_state
 from meritory.engine.quality import maintenance
@@ -34,6 +34,7 @@ def lived_in(desk: Desk) -> None:
     memory, services = desk.memory, desk.memory.services
     memory.remember("I think the staging database is called heron")
     kept = memory.remember("The staging database is called heron")
+    beside = memory.remember("Tea is served at four", on_similar="keep")
     (merge,) = services.store.merges(memory.scope, 10)
     now = services.world.now()
     refusal = Refusal(
@@ -59,6 +60,9 @@ def lived_in(desk: Desk) -> None:
         transaction.put_merge_audit("default", merge.entry, "right", now)
         transaction.add_retrievals("default", {kept.id: 7}, now)
         transaction.put_refusals([refusal])
+        ends = {"older_id": kept.id, "newer_id": beside.id}
+        link = MemoryLink(**ends, kind="alike", cosine=0.6, reason="alike", at=now)
+        transaction.put_links("default", [link])
 
     services.store.write("default", work)
     for _ in range(3):
@@ -122,6 +126,20 @@ def test_the_former_format_is_still_read(memory: Memory, places: Places, tmp_pat
     with places.memory("copy.db") as copy:
         report = import_file(copy.services, copy.scope, path)
         assert dict(report.outcomes) == {"stored": 1}
+
+
+def test_an_imported_decision_hides_no_memory(memory: Memory, tmp_path: Path) -> None:
+    old = memory.remember("Tea is served at four", on_similar="keep")
+    new = memory.remember("The kettle is red", on_similar="keep")
+    path = tmp_path / "links.jsonl"
+    at = "2026-11-15T08:30:00+00:00"
+    link = {"older_id": old.id, "newer_id": new.id, "kind": "alike", "cosine": 0.6, "reason": "x"}
+    link |= {"at": at, "decision": "newer", "decided_by": "a person", "decided_at": at}
+    lines = [{"meritory_export": 2}, {"link": link}]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
+    import_file(memory.services, memory.scope, path)
+    (kept,) = memory.services.store.links_of("default", [old.id])
+    assert (kept.kind, kept.decision, kept.decided_by) == ("newer", None, None)
 
 
 BAD: tuple[tuple[dict[str, Any], str], ...] = (

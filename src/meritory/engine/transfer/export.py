@@ -28,6 +28,7 @@ from meritory.domain.quality import (
     CarriedAudit,
     CarriedBelief,
     CarriedLesson,
+    CarriedLink,
     CarriedRefusal,
     CarriedTestimony,
     CarriedWording,
@@ -326,6 +327,7 @@ _CARRIED: Mapping[str, type[Carried]] = {
     "testimony": CarriedTestimony,
     "belief": CarriedBelief,
     "refusal": CarriedRefusal,
+    "link": CarriedLink,
 }
 EXTRA_NAMES = (*_CARRIED, "feedback", "rule")
 
@@ -363,7 +365,11 @@ def _check_extra(row: Mapping[str, Any], user: str) -> ExtraRow:
     if len(row) != 1:
         raise InputError("unknown kind of line")
     ((name, value),) = row.items()
-    return _convert(value, _CARRIED[name])
+    record = _convert(value, _CARRIED[name])
+    if isinstance(record, CarriedLink) and record.decision == "newer":
+        # A chain may hide a memory, and a file has no person's authority to say so.
+        return replace(record, kind="newer", decision=None, decided_by=None, decided_at=None)
+    return record
 
 
 def _check_rule(row: Mapping[str, Any]) -> ExportedRule:

@@ -16,6 +16,7 @@ from meritory.domain.quality import (
     CarriedAudit,
     CarriedBelief,
     CarriedLesson,
+    CarriedLink,
     CarriedRefusal,
     CarriedTestimony,
     CarriedWording,
@@ -66,6 +67,7 @@ _EXTRA_TABLES: Mapping[type[Carried], tuple[RecordTable[Any], str]] = {
         (CarriedTestimony, "feedback_evidence", "memory_id, feedback_id"),
         (CarriedBelief, "memory_beliefs", "memory_id"),
         (CarriedRefusal, "refusals", "id"),
+        (CarriedLink, "memory_links", "older_id, newer_id"),
         (CarriedAudit, "merge_audits", "entry"),
     )
 }
