@@ -98,11 +98,14 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
     words, claim = compare.words_of(new.content), cache(read_claim)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = neighbour.memory.content
-        if compare.clearly_differ(compare.words_of(old), words):
+        is_near = neighbour.cosine >= floor
+        theirs = compare.words_of(old)
+        is_other = compare.clearly_differ(theirs, words)
+        # Far neighbours are many, and most only share a topic.
+        if is_other or (not is_near and compare.share_little(theirs, words)):
             verdict = compare.ClaimVerdict("keep_both", "new", "they share few words")
         else:
             verdict = compare.compare_claims(read_claim(old), claim(new.content))
-        is_near = neighbour.cosine >= floor
         survivor, record = verdict.survivor, neighbour.memory
         # Only a person changes or replaces a pin or a constraint.
         is_free = by_person or not record.is_binding

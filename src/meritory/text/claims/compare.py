@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from meritory.text.claims.lexicon import best_language
+from meritory.text.claims.lexicon import HAN, best_language
 from meritory.text.claims.reading import Claim, read_claim
 from meritory.text.claims.rewording import rewording
 from meritory.text.claims.updates import update
 from meritory.text.normalize import canonical
+from meritory.text.words import STOP_WORDS
 
 # merge: the same claim. supersede: the new text says that the old one holds no more. chain: another
 # value of the same subject and relation, though the new text states no change.
@@ -19,6 +20,8 @@ Survivor = Literal["old", "new"]
 
 # If each text has more words of its own than this, the two are different claims.
 MANY_OWN_WORDS: Final = 9
+# Of the shorter text, the share of words that another one for the same claim has too.
+MIN_ALIKE: Final = 0.34
 MIN_ADDED_TO_UNITS: Final = 3
 NEGATIVE_CUES: Final = frozenset({"ended", "past"})
 _CHANGES: Final = frozenset({"change", "stopped", "gone"})
@@ -49,6 +52,14 @@ def says_change(text: str) -> bool:
 def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
     """Return whether both texts have many words of their own, so that comparing is needless."""
     return min(len(old - new), len(new - old)) > MANY_OWN_WORDS
+
+
+def share_little(old: frozenset[str], new: frozenset[str]) -> bool:
+    """Return whether so few words begin alike that the texts can hardly make one claim."""
+    left, right = ({word[:4] for word in words - STOP_WORDS} for words in (old, new))
+    if any(HAN.search(word) for word in left | right):
+        return False
+    return len(left & right) < MIN_ALIKE * min(len(left), len(right))
 
 
 def compare(old: str, new: str) -> ClaimVerdict:

@@ -197,11 +197,11 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 first = units[index]
                 made = [
-                    replace(first, kind="number" if key.isdigit() else "word", key=key, before="")
+                    Unit("number" if key.isdigit() else "word", key, "", first.is_capital)
                     for key in meaning
                 ]
                 if made:
-                    made[0] = replace(made[0], before=first.before)
+                    made[0] = replace(made[0], before=first.before, is_first=first.is_first)
                 if made and made[0].key in _OWNERS and phrase[0] in words.prepositions and result:
                     # "La casa del usuario" is "mi casa".
                     result.insert(-1, made.pop(0))

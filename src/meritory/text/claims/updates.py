@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, Literal
 
 from meritory.text.claims.lexicon import GAP, Phrase, find_phrase
@@ -18,6 +19,8 @@ MAX_NAMED_UNITS: Final = 7
 MAX_DATE_UNITS: Final = 4
 MAX_SUBJECT_UNITS: Final = 4
 MIN_COMMON_LEAD: Final = 3
+# At least one in so many units of the old claim is said again by a text that replaces it.
+MIN_SHARED: Final = 3
 PERSONS: Final = frozenset({"user", "we"})
 _ENDED: Final = frozenset({"ended", "past"})
 # What holds for one thing says nothing about another.
@@ -152,6 +155,8 @@ def _replaces(old: Claim, new: Claim, gone: frozenset[str], verbs: frozenset[str
     if len(added) > 1 or any(len(run) > MAX_VALUE_UNITS for run in added):
         return False
     common = (new.topic & old.topic) - gone
+    if MIN_SHARED * (len(common) + len(gone)) < len(old.topic):
+        return False
     subject, last = _subject(old), old.stems[old.content[-1]]
     if subject in gone and last not in gone and not common:
         # "Redis is fast" does not end with "we replaced Redis".
@@ -167,6 +172,9 @@ def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[f
     """Yield the stems with which the new text may name the replaced value."""
     for kind, phrase in sorted(new.marks):
         if kind not in cues & _NAMING or (kind == "origin" and "change" not in cues):
+            continue
+        # "I will not quit the band" ends nothing; "in Ulm, not in Kiel" does.
+        if kind in {"gone", "left"} and _negation_count(new):
             continue
         before, _, after = " ".join(phrase).partition(GAP)
         start = _phrase_place(new, tuple(before.split()))
@@ -229,8 +237,11 @@ def _one_value(runs: list[Run]) -> list[Run]:
 
 def _other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
     """Return the relation of two claims that differ in one value of the same subject."""
+    if not _dates(new):
+        cues -= {"since"}
     says = bool(cues & _SAYS_OTHER_VALUE)
-    if veto(old, new, same_values=False):
+    # Of several sentences, each may be about something else.
+    if veto(old, new, same_values=False) or _has_sentences(old) or _has_sentences(new):
         return None
     added, removed = _values(old, new, cues)
     if not added or not removed or not old.topic & new.topic:
@@ -247,7 +258,7 @@ def _other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
         if _is_definite(new, now) and _is_definite(old, was) and says:
             return "chain", f"another value: {reason}"
         return None
-    if not _is_same_kind(old, new, was, now):
+    if not _is_same_relation(old, new, was, now) or not _is_same_kind(old, new, was, now):
         return None
     if not says:
         return _chained(old, new, was, now, reason)
@@ -267,6 +278,22 @@ def _values(old: Claim, new: Claim, cues: frozenset[str]) -> tuple[list[Run], li
         held = frozenset(words.stem(words.same.get(verb, verb)) for verb in words.one_valued)
     added = _runs(new, without=old.topic | verbs, dropped=dates)
     return added, _runs(old, without=new.topic | held)
+
+
+def _is_same_relation(old: Claim, new: Claim, was: Run, now: Run) -> bool:
+    """Return whether two claims have more in common than whom they are about."""
+    if len(old.topic & new.topic) > 1:
+        return True
+    be = {new.lexicon.same.get(key, key) for key in new.lexicon.be}
+    is_copula = bool(be & {*old.keys[: was[0]]}) and bool(be & {*new.keys[: now[0]]})
+    numbers = all(_is_numeric(old, i) for i in was) and all(_is_numeric(new, i) for i in now)
+    return is_copula or numbers
+
+
+def _has_sentences(claim: Claim) -> bool:
+    # The full stop of "Dr." and of a German date ends no sentence.
+    pairs = pairwise(claim.units)
+    return any(b.is_first and a.key not in _TITLES and a.kind != "number" for a, b in pairs)
 
 
 def _is_same_kind(old: Claim, new: Claim, was: Run, now: Run) -> bool:
@@ -314,10 +341,13 @@ def _chained(old: Claim, new: Claim, was: Run, now: Run, reason: str) -> Update 
     """Return a chain if the relation has one value at a time, though the text states no change."""
     words = new.lexicon
     is_numeric = all(_is_numeric(old, i) for i in was) and all(_is_numeric(new, i) for i in now)
-    verbs = set(old.words) & words.one_valued
+    verbs = {words.stem(words.same.get(verb, verb)) for verb in set(old.words) & words.one_valued}
+    verbs &= old.topic & new.topic
     copula = _follows_copula(old, was)
     is_last = was[-1] == old.content[-1] and now[-1] == new.content[-1]
     if (not is_last and not is_numeric) or _before(old, was) in _SCOPES:
+        return None
+    if _before(old, was) != _before(new, now):
         return None
     if is_numeric or verbs or (copula and _is_definite_subject(old)):
         return "chain", f"another value of the same claim: {reason}"
