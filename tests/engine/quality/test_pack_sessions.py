@@ -122,6 +122,36 @@ def test_old_sessions_are_thinned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     assert "first" not in [one.key for one in taught]
 
 
+def test_the_store_is_compacted_once_a_month(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten: list[int] = []
+    erase = desk.store.erase_traces
+
+    def counted() -> None:
+        rewritten.append(1)
+        erase()
+
+    monkeypatch.setattr(desk.store, "erase_traces", counted)
+    services = desk.memory.services
+    maintenance.compact(services, "eve")
+    assert rewritten == []
+    for expected in (1, 2):
+        for _ in range(2):
+            maintenance.compact(services, USER)
+        assert len(rewritten) == expected
+        desk.clock.go(days=31)
+
+
+def test_a_compacted_store_is_smaller(desk: Desk) -> None:
+    ids = desk.note(*(f"{note} {number}" * 20 for number in range(40) for note in NOTES))
+    for memory_id in ids:
+        desk.memory.update(memory_id, content=f"short {memory_id}")
+    services, before = desk.memory.services, desk.store.size_bytes()
+    maintenance.compact(services, USER)
+    if "SQLite" in desk.store.engine_name():
+        assert desk.store.size_bytes() < before
+    assert desk.store.check(deep=True) == []
+
+
 def test_a_session_without_shown_memories_can_be_thinned(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,13 @@ sessions, actions that rules are based on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import get_args
 
-from meritory.domain.errors import NotFound
+from meritory.domain.errors import Busy, NotFound
 from meritory.domain.job import Job
 from meritory.domain.policy import RetentionPolicy
 from meritory.domain.quality import Keepsake
@@ -36,6 +37,8 @@ LONG_OPEN = timedelta(days=2)
 FIRST_LOOK_AFTER = timedelta(minutes=10)
 LOOK_EVERY = timedelta(hours=1)
 _ERASED = "retention."
+# The month of the last compaction, counted from year 0.
+_COMPACTED = "store.compacted_month"
 
 
 class Schedule:
@@ -169,11 +172,27 @@ def pack(services: Services, user: str) -> None:
         pass
 
 
+def compact(services: Services, user: str) -> None:
+    """Rewrite the files of the store once a month: rows that shrank leave pages half empty."""
+    now = services.world.now()
+    month = 12 * now.year + now.month
+    last = services.store.counters(user).get(_COMPACTED, 0)
+    if user != services.user or month == last:
+        return
+    # A store that another process uses is compacted in the next month.
+    with suppress(Busy):
+        services.store.erase_traces()
+    services.store.write(
+        user, lambda transaction: transaction.count(user, _COMPACTED, month - last)
+    )
+
+
 def erase_expired(services: Services, job: Job) -> Effect:
     """Return the effect of the daily job: the event that lists the erased records."""
     pack(services, job.user)
     prune(services, job.user)
     erased = erase(services, job.user)
+    compact(services, job.user)
     at = services.world.now()
     details: dict[str, object] = {str(kind): count for kind, count in erased.items()}
     event = Event(at=at, category="retention", name="retention.erased", details=details)

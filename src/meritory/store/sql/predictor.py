@@ -95,12 +95,12 @@ def _ranked(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _labels(connection: SqlConnection, session: int) -> dict[str, float]:
-    """Return the labels of a session's candidates as relevance scores."""
-    labels = read_candidates(connection, session, ("memory_id", "label"))
+    """Return the labels of a session's ranked candidates as relevance scores."""
+    names = ("memory_id", "label", "source", "baseline_rank")
     return {
         memory_id: round(label, RELEVANCE_DECIMALS)
-        for memory_id, label in labels
-        if label is not None
+        for memory_id, label, source, rank in read_candidates(connection, session, names)
+        if label is not None and rank is not None and source != "fts_only"
     }
 
 
