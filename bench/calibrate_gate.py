@@ -19,7 +19,7 @@ from meritory.ports.embedder import Embedder, open_embedder
 MERGING = Sweep(
     "gate_threshold", SHIPPED_THRESHOLD, (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.96)
 )
-CHANGES = Sweep("compare_threshold", COMPARE_THRESHOLD, (0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
+CHANGES = Sweep("compare_threshold", COMPARE_THRESHOLD, (0.4, 0.45, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
 # Of each collection; `python -m bench.gate` takes up to 2,500.
 SENTENCES = 200
 

@@ -193,7 +193,7 @@ class Learning:
         past = learned(store)
         assert past.contexts.shape == (4, 4)
         assert past.contexts.any(axis=1).tolist() == [True, False, False, True]
-        assert past.contexts[0].tolist() == unit(1, 1, 0, 0).tolist()
+        assert past.contexts[0] == pytest.approx(unit(1, 1, 0, 0), abs=1e-3)
         assert learned(store, embedder=OTHER_EMBEDDER.name).contexts.shape == (4, 3)
         for unknown in (None, "nobody"):
             assert not learned(store, embedder=unknown).contexts.any()

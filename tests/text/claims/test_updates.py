@@ -89,3 +89,8 @@ def test_the_older_text_never_supersedes_by_its_own_words() -> None:
 @pytest.mark.parametrize("text", [new for _, new in UPDATES[:4]])
 def test_a_text_that_states_a_change_is_noticed(text: str) -> None:
     assert says_change(text)
+
+
+def test_a_clause_with_do_not_names_no_old_value() -> None:
+    assert compare("You should give up.", "It is hard, don't give up!").relation == "keep_both"
+    assert compare("Our tool is vim.", "Our tool is emacs, not vim.").relation == "supersede"

@@ -134,6 +134,8 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
                 # The verb after it has no ending that shows the number.
                 yield Unit("word", key, mark)
                 mark = ""
+            # ", not Y" names a value; ", don't give up" begins a clause of its own.
+            mark = mark.replace(",", ";")
             continue
         # Part of a name has meaning: "plan A", "The Power", "Really Right Stuff".
         is_named = unit.is_capital and not unit.is_first and words.language != "de"
