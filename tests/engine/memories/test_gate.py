@@ -48,12 +48,6 @@ def test_a_far_neighbour_is_compared_but_not_reported() -> None:
     assert decide("Vera reads books.", near(1, "Vera reads the mail.", 0.5)).decision == "stored"
 
 
-def test_text_that_is_not_trusted_hides_nothing() -> None:
-    old = near(1, "Our office is in Kiel.", trust="trusted")
-    verdict = decide("Our office is in Bonn.", old, trust="untrusted")
-    assert (verdict.decision, verdict.chained) == ("kept_both", ())
-
-
 def test_a_pin_of_a_person_is_chained_but_not_retired_by_others() -> None:
     old = near(1, "Standup is at 9:30.", pinned=True)
     new = record(90, "Standup is now at 10:00.")

@@ -92,8 +92,9 @@ def test_a_merge_drops_no_value(memory: Memory, old_text: str, new_text: str) ->
     result = store(memory, new_text, (old, "same"))
     assert [one.result for one in result.resolved] == ["open"]
     assert {record.content for record in memory.page()} == {old_text, new_text}
+    # The gate may have linked them as two values; the agent's word decides nothing.
     (link,) = links(memory, old)
-    assert (link.kind, link.decision) == ("alike", None)
+    assert link.decision is None
 
 
 def test_an_update_supersedes(memory: Memory) -> None:

@@ -187,6 +187,8 @@ class _Resolver:
             return ResolutionResult(name, "unchanged", "there is no such memory")
         if old.id == memory.id:
             return ResolutionResult(name, "unchanged", "the text was stored in this memory")
+        if old.superseded_by == memory.id:
+            return ResolutionResult(name, "superseded", "the text itself says that it replaces it")
         if not old.is_live:
             return ResolutionResult(name, "unchanged", "it is forgotten or superseded already")
         pair = _Pair(old, memory, resolution.relation)
