@@ -279,8 +279,9 @@ def test_a_hook_follows_no_redirect_with_its_token(tmp_path: Path) -> None:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
+        script = Path(main.__file__).with_name("__main__.py")
         done = subprocess.run(
-            [sys.executable, "-I", "-S", main.__file__, "--harness", "claude-code"],
+            [sys.executable, "-I", "-S", str(script), "--harness", "claude-code"],
             input=json.dumps(event).encode(),
             env=clean_environment(HOME=str(tmp_path), MERITORY_URL=url, MERITORY_TOKEN=TOKEN),
             capture_output=True,
