@@ -10,7 +10,6 @@ only as exactly as explanations show them.
 from __future__ import annotations
 
 import json
-import lzma
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -36,7 +35,6 @@ _INSERT = (
 _EXACT, _SHORT, _SINGLE = ("<f8", "<f8"), ("<f4", "<f2"), ("<f4", "<f4")
 _HALF_MAX = 60_000.0
 _SHORT_DECIMALS = 4
-_ZLIB_MARK = b"\x78"
 # A session that was unpacked has an empty content.
 _CONTENT = "SELECT content FROM session_packs WHERE length(content) > 0"
 # The numbers of a ranking, which the row of a packed candidate lacks.
@@ -109,7 +107,7 @@ def unpack_memory(connection: SqlConnection, user: str, memory_id: str) -> None:
         (user,),
     ).fetchall()
     for session, content in packs:
-        if memory_id.encode() in _expanded(bytes(content)):
+        if memory_id.encode() in zlib.decompress(bytes(content)):
             unpack(connection, session)
 
 
@@ -165,8 +163,7 @@ def encode_short(columns: Columns) -> bytes:
         text and json.dumps({name: _rounded(value) for name, value in json.loads(text).items()})
         for text in columns["label_parts"]
     ]
-    # FORMAT_ALONE has the shortest head; the checksum of the row covers the content.
-    return lzma.compress(_written({**columns, "label_parts": parts}, _SHORT), lzma.FORMAT_ALONE)
+    return zlib.compress(_written({**columns, "label_parts": parts}, _SHORT), 9)
 
 
 def _rounded(value: Any) -> Any:
@@ -190,15 +187,10 @@ def _written(columns: Columns, types: tuple[str, str]) -> bytes:
     return text + b"\n" + reals.astype(types[0]).tobytes() + table.T.astype(types[1]).tobytes()
 
 
-def _expanded(content: bytes) -> bytes:
-    is_exact = content.startswith(_ZLIB_MARK)
-    return zlib.decompress(content) if is_exact else lzma.decompress(content, lzma.FORMAT_ALONE)
-
-
 def decode(content: bytes) -> Columns:
     """Return the columns of `session_memories` from a compressed value."""
     try:
-        text, _, body = _expanded(content).partition(b"\n")
+        text, _, body = zlib.decompress(content).partition(b"\n")
         head = json.loads(text)
         lengths, (real_type, feature_type) = head.pop("lengths"), head.pop("types")
         count = len(lengths)
@@ -212,5 +204,5 @@ def decode(content: bytes) -> Columns:
         table = np.ascontiguousarray(rest.reshape(-1, count or 1).T, np.float64)
         features = [row[:length].tobytes() for row, length in zip(table, lengths, strict=False)]
         return {**head, **reals, "features": features}
-    except (zlib.error, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
+    except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the packed candidates of a session cannot be read: {error}") from error
