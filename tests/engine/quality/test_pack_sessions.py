@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from session_kit import NOTES, Desk
 
+from meritory.domain.errors import DiskFull
 from meritory.engine.quality import maintenance
 from meritory.rank.features import FEATURE_VERSION
 from meritory.store.sql import quality
@@ -139,6 +140,25 @@ def test_the_store_is_compacted_once_a_month(desk: Desk, monkeypatch: pytest.Mon
             maintenance.compact(services, USER)
         assert len(rewritten) == expected
         desk.clock.go(days=31)
+
+
+def test_a_compaction_without_room_does_not_stop_retention(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def full() -> None:
+        tried.append(1)
+        raise DiskFull("no space left")
+
+    monkeypatch.setattr(desk.store, "erase_traces", full)
+    services = desk.memory.services
+    for _ in range(2):
+        maintenance.compact(services, USER)
+    # The next month tries again, not the next day.
+    assert tried == [1]
+    failures = services.observer.failures()
+    assert [(one.stage, one.code) for one in failures] == [("compaction", "disk_full")]
 
 
 def test_a_compacted_store_is_smaller(desk: Desk) -> None:

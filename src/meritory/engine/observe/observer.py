@@ -32,6 +32,7 @@ OPERATIONS = (
 # The stages that can fail, by group; a group without parts is itself a stage.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "access": (),
+    "compaction": (),
     "consent": (),
     "delivery_record": (),
     "feedback": ("advice", "belief", "promotion", "reading", "rules"),

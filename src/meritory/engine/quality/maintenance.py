@@ -9,13 +9,12 @@ sessions, actions that rules are based on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import get_args
 
-from meritory.domain.errors import Busy, NotFound
+from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.job import Job
 from meritory.domain.policy import RetentionPolicy
 from meritory.domain.quality import Keepsake
@@ -179,9 +178,11 @@ def compact(services: Services, user: str) -> None:
     last = services.store.counters(user).get(_COMPACTED, 0)
     if user != services.user or month == last:
         return
-    # A store that another process uses is compacted in the next month.
-    with suppress(Busy):
+    try:
         services.store.erase_traces()
+    except (Busy, StorageError) as error:
+        # In use by another process, or without room for a copy: the next month tries again.
+        services.observer.failed("compaction", error)
     services.store.write(
         user, lambda transaction: transaction.count(user, _COMPACTED, month - last)
     )
