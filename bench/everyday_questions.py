@@ -10,7 +10,8 @@ from bench.authority import Report
 from bench.everyday_cases import LANGUAGES, Pair, Question
 from bench.everyday_pairs import DAYS_BETWEEN, empty_store
 from meritory import Memory
-from meritory.domain.memory import MemoryLink, WriteResult
+from meritory.domain.memory import WriteResult
+from meritory.domain.quality import MemoryLink
 
 SECTION = "questions"
 WAYS = ("recall", "injection")

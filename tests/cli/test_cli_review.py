@@ -18,7 +18,8 @@ from cli_types import Process, Run
 
 from machine import patience
 from meritory.api.memory import Memory
-from meritory.domain.memory import LinkKind, MemoryLink, MemoryRecord
+from meritory.domain.memory import MemoryRecord
+from meritory.domain.quality import LinkKind, MemoryLink
 
 WAIT_S = patience(60.0)
 Plant = Callable[..., tuple[str, str]]

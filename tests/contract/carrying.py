@@ -13,10 +13,10 @@ from meritory.domain.quality import (
     CarriedAudit,
     CarriedBelief,
     CarriedLesson,
-    CarriedLink,
     CarriedRefusal,
     CarriedTestimony,
     CarriedWording,
+    MemoryLink,
 )
 
 AT = datetime(2026, 3, 2, 9, 0, 0, 123456, tzinfo=UTC)
@@ -45,7 +45,7 @@ ROWS: tuple[Carried, ...] = (
         memory_id="m",
     ),
     CarriedAudit(entry=7, at=AT, verdict="wrong"),
-    CarriedLink(
+    MemoryLink(
         older_id="m",
         newer_id="n",
         kind="alike",

@@ -10,7 +10,8 @@ import pytest
 from contract.builders import NOW, insert, memory_id, record
 from contract.shelf import Shelf
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import LinkKind, MemoryLink, Scope
+from meritory.domain.memory import Scope
+from meritory.domain.quality import LinkKind, MemoryLink
 from meritory.store.contract.store import Store
 
 

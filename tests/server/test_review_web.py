@@ -11,7 +11,7 @@ from access_kit import Holder, holder
 from web_types import Served
 
 from meritory.api.memory import Memory
-from meritory.domain.memory import LinkKind, MemoryLink
+from meritory.domain.quality import LinkKind, MemoryLink
 
 NUMBERS = count()
 

@@ -223,32 +223,6 @@ class HistoryEntry:
         return self.action == "merge" and self.why.startswith(MERGED_BY)
 
 
-# `newer`: another value of one claim. `alike`: perhaps one claim in two wordings.
-LinkKind = Literal["newer", "alike"]
-# What a person or an agent made of a link: one claim, the newer one holds, or two claims.
-LinkDecision = Literal["same", "newer", "separate"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLink:
-    """Two memories whose claims are related, and what was decided about them."""
-
-    older_id: str
-    newer_id: str
-    kind: LinkKind
-    cosine: float
-    reason: str
-    at: datetime
-    decision: LinkDecision | None = None
-    decided_by: str | None = None
-    decided_at: datetime | None = None
-
-    @property
-    def is_chain(self) -> bool:
-        """Return whether the newer memory gives the present value of the older one's claim."""
-        return (self.decision or self.kind) == "newer"
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The numbers that a score is made of, to six decimals."""

@@ -10,8 +10,6 @@ from typing import Literal, NamedTuple, get_args
 from meritory.domain.feedback import Witness
 from meritory.domain.memory import (
     Kind,
-    LinkDecision,
-    LinkKind,
     MemoryRecord,
     Origin,
     Outcome,
@@ -103,6 +101,12 @@ class ReviewPage:
     total: int
 
 
+# `newer`: another value of one claim. `alike`: perhaps one claim in two wordings.
+LinkKind = Literal["newer", "alike"]
+# What a person or an agent made of a link: one claim, the newer one holds, or two claims.
+LinkDecision = Literal["same", "newer", "separate"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
     """A row of a table that an export contains in addition to memories."""
@@ -186,8 +190,8 @@ class Refusal(CarriedRefusal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedLink(Carried):
-    """A link between two memories, as `MemoryLink` has it."""
+class MemoryLink(Carried):
+    """Two memories whose claims are related, and what was decided about them."""
 
     older_id: str
     newer_id: str
@@ -198,6 +202,11 @@ class CarriedLink(Carried):
     decision: LinkDecision | None = None
     decided_by: str | None = None
     decided_at: datetime | None = None
+
+    @property
+    def is_chain(self) -> bool:
+        """Return whether the newer memory gives the present value of the older one's claim."""
+        return (self.decision or self.kind) == "newer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

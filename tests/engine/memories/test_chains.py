@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meritory import Memory, MemoryRecord
-from meritory.domain.memory import LinkDecision, LinkKind, MemoryLink
+from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.engine.memories.chains import ALIKE_LIMIT, links_of_new
 from meritory.engine.memories.gate import GateVerdict
 from meritory.store.contract.memories import Near

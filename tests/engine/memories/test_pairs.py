@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meritory import Conflict, InputError, Memory, MemoryRecord, NotFound, PersonOnly
-from meritory.domain.memory import LinkKind, MemoryLink
+from meritory.domain.quality import LinkKind, MemoryLink
 from meritory.engine.memories import pairs
 from meritory.engine.quality import figures
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from meritory import InputError, Memory, MemoryRecord
-from meritory.domain.memory import MemoryLink, WriteResult
+from meritory.domain.memory import WriteResult
+from meritory.domain.quality import MemoryLink
 from meritory.engine.memories.resolution import similar_to
 from meritory.text.extract.attribution import TYPED_LIMIT_CHARS
 
@@ -118,7 +119,7 @@ def test_a_different_claim_is_not_asked_about_again(memory: Memory) -> None:
     assert (result.outcome, result.resolved[0].result) == ("duplicate", "separate")
     assert similar_to(services, first.memory) == []
     (link,) = links(memory, old)
-    assert (link.decision, link.decided_by) == ("separate", "an agent")
+    assert (link.decision, link.decided_by) == ("separate", "agent")
     last = memory.history(first.memory.id)[-1]
     assert (last.actor, last.action, last.other_id) == ("mcp", "separate", old.id)
     memory.undo(first.memory.id)

@@ -9,8 +9,7 @@ import pytest
 from session_kit import Desk
 
 from meritory import Conflict, InputError, Memory, MemoryRecord, NotFound, PersonOnly
-from meritory.domain.memory import LinkKind, MemoryLink
-from meritory.domain.quality import ReviewItem
+from meritory.domain.quality import LinkKind, MemoryLink, ReviewItem
 from meritory.engine.quality import review
 from meritory.engine.quality.maintenance import RETENTION_JOB
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from session_kit import HERON, TERSE, Desk, filler
 
-from meritory.domain.memory import MemoryLink
+from meritory.domain.quality import MemoryLink
 from meritory.engine import pipeline
 from meritory.engine.sessions.prompt import PromptRequest
 from meritory.text.tokens import token_estimate

@@ -13,8 +13,8 @@ from session_kit import NOTES, Desk
 
 from meritory import Memory
 from meritory.domain.errors import InputError
-from meritory.domain.memory import HistoryEntry, MemoryLink, MemoryRecord
-from meritory.domain.quality import Refusal
+from meritory.domain.memory import HistoryEntry, MemoryRecord
+from meritory.domain.quality import MemoryLink, Refusal
 from meritory.engine.predictor.state import known_state
 from meritory.engine.quality import maintenance
 from meritory.engine.rules.book import propose

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from meritory.domain.memory import EveryScope, LinkKind, MemoryLink, MemoryRecord, Scope
+from meritory.domain.memory import EveryScope, MemoryRecord, Scope
+from meritory.domain.quality import LinkKind, MemoryLink
 from meritory.engine.memories.gate import GateVerdict, may_renew
 from meritory.store.contract.memories import LaterValue, Near
 from meritory.store.contract.store import Store, Transaction

@@ -15,11 +15,9 @@ from meritory.domain.memory import (
     MERGED_BY,
     Action,
     HistoryEntry,
-    LinkDecision,
-    MemoryLink,
     MemoryRecord,
 )
-from meritory.domain.quality import KeptText
+from meritory.domain.quality import KeptText, LinkDecision, MemoryLink
 from meritory.engine.memories.gate import may_renew, may_supersede, merged
 from meritory.engine.memories.validate import PROPOSALS
 from meritory.engine.memories.write import indexed, require_person
@@ -104,8 +102,9 @@ def decider(services: Services) -> str:
     return "a person" if services.is_person else "an agent"
 
 
-def _by(services: Services) -> str:
-    return "person" if services.is_person else "agent"
+def decided_by(*, is_person: bool) -> str:
+    """Return who decides, as a link records it."""
+    return "person" if is_person else "agent"
 
 
 def has_proposal(record: MemoryRecord) -> bool:
@@ -113,10 +112,23 @@ def has_proposal(record: MemoryRecord) -> bool:
     return not PROPOSALS.keys().isdisjoint(record.tags)
 
 
+def is_reserved(record: MemoryRecord) -> bool:
+    """Return whether only a person decides about a memory: a pin, a constraint or a proposal."""
+    return record.is_binding or has_proposal(record)
+
+
+def links_between(
+    transaction: Transaction, one: MemoryRecord, other: MemoryRecord
+) -> list[MemoryLink]:
+    """Return the links of two memories with each other."""
+    links = transaction.links_of(one.user, [one.id])
+    return [link for link in links if other.id in (link.older_id, link.newer_id)]
+
+
 def require_may_decide(services: Services, *records: MemoryRecord) -> None:
     """Refuse a decision about a pin, a constraint or a proposal by anyone but a person."""
     for record in records:
-        if record.is_binding or has_proposal(record):
+        if is_reserved(record):
             what = f"decide about {record.id}, which is pinned, a constraint or a proposal"
             require_person(services.is_person, what, "`meritory review`")
 
@@ -125,10 +137,10 @@ def reopen_links(
     services: Services, transaction: Transaction, user: str, entry: HistoryEntry
 ) -> None:
     """Open the links again that were decided together with a change."""
-    now = services.world.now()
+    now, by = services.world.now(), decided_by(is_person=services.is_person)
     for link in transaction.links_of(user, [entry.memory_id]):
         if link.decision is not None and link.decided_at == entry.at:
-            transaction.decide_link(user, link.older_id, link.newer_id, None, _by(services), now)
+            transaction.decide_link(user, link.older_id, link.newer_id, None, by, now)
 
 
 # -- one decision -----------------------------------------------------------------------------
@@ -152,7 +164,7 @@ def _decide(
 
     def change(transaction: Transaction) -> list[MemoryRecord]:
         one, other = (transaction.get(user, record.id) for record in (first, second))
-        links = _links_between(transaction, one, other)
+        links = links_between(transaction, one, other)
         if is_asked:
             _require_open(links, one, other)
         for record in (one, other):
@@ -170,17 +182,11 @@ def _decide(
         changed = work(transaction, one, other, now)
         for link in links:
             ends = link.older_id, link.newer_id
-            transaction.decide_link(user, *ends, decision, _by(services), now)
+            by = decided_by(is_person=services.is_person)
+            transaction.decide_link(user, *ends, decision, by, now)
         return changed
 
     return services.store.write(user, change)
-
-
-def _links_between(
-    transaction: Transaction, one: MemoryRecord, other: MemoryRecord
-) -> list[MemoryLink]:
-    links = transaction.links_of(one.user, [one.id])
-    return [link for link in links if other.id in (link.older_id, link.newer_id)]
 
 
 def _require_open(links: list[MemoryLink], one: MemoryRecord, other: MemoryRecord) -> None:

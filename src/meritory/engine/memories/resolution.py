@@ -18,9 +18,6 @@ from meritory.domain.errors import Conflict, MeritoryError, NotFound
 from meritory.domain.memory import (
     Action,
     Draft,
-    LinkDecision,
-    LinkKind,
-    MemoryLink,
     MemoryRecord,
     Outcome,
     Resolution,
@@ -29,8 +26,9 @@ from meritory.domain.memory import (
     Source,
     WriteResult,
 )
+from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.engine.memories.gate import gate_in_use, may_renew, may_supersede
-from meritory.engine.memories.validate import PROPOSALS
+from meritory.engine.memories.pairs import decided_by, is_reserved, links_between
 from meritory.engine.memories.write import (
     BATCH_LIMIT,
     Prepared,
@@ -214,7 +212,7 @@ class _Resolver:
     def _may_merge(self, kept: MemoryRecord, old: MemoryRecord, new: MemoryRecord) -> bool:
         dropped = new if kept is old else old
         by_person = self._by_person
-        is_free = by_person or not (_is_reserved(old) or _is_reserved(new))
+        is_free = by_person or not (is_reserved(old) or is_reserved(new))
         # Neither the writer nor the surviving text may be the weaker one.
         return (
             is_free
@@ -228,7 +226,7 @@ class _Resolver:
     def _replace(self, pair: _Pair) -> ResolutionResult:
         """Supersede the old memory by the new one."""
         old, new = pair.old, pair.new
-        is_free = not _is_reserved(old) and old.scope == new.scope
+        is_free = not is_reserved(old) and old.scope == new.scope
         is_free = is_free and may_supersede(old, self._writer) and may_supersede(old, new)
         if not (self._by_person or is_free):
             return self._leave_open(pair, "it is stronger or newer, or of another project")
@@ -237,8 +235,8 @@ class _Resolver:
         return ResolutionResult(old.id, "superseded", f"`meritory undo {old.id}` takes it back")
 
     def _separate(self, pair: _Pair) -> ResolutionResult:
-        """Record that two memories are two claims, so that nobody is asked again."""
-        if not self._by_person and (_is_reserved(pair.old) or _is_reserved(pair.new)):
+        """Record that two memories are two claims, so that the pair is not asked about again."""
+        if not self._by_person and (is_reserved(pair.old) or is_reserved(pair.new)):
             return self._leave_open(pair, "it is pinned, a constraint or a proposal")
         self._decide(self._linked(pair), "separate")
         change = self._change("separate", pair.new, pair.old, pair.why)
@@ -265,14 +263,12 @@ class _Resolver:
         self._result = replace(self._result, outcome=outcome, other_id=retired.id, reason=pair.why)
 
     def _decide(self, link: MemoryLink, decision: LinkDecision) -> None:
-        by = "a person" if self._by_person else "an agent"
+        by = decided_by(is_person=self._by_person)
         user = self._memory.user
         self._transaction.decide_link(user, link.older_id, link.newer_id, decision, by, self._now)
 
     def _links(self, pair: _Pair) -> list[MemoryLink]:
-        both = {pair.old.id, pair.new.id}
-        links = self._transaction.links_of(pair.new.user, [pair.new.id])
-        return [link for link in links if {link.older_id, link.newer_id} == both]
+        return links_between(self._transaction, pair.new, pair.old)
 
     def _linked(self, pair: _Pair) -> MemoryLink:
         """Return the link of a pair; create one if it has none."""
@@ -300,11 +296,6 @@ class _Resolver:
         return MemoryChange(
             operation, self._now, services.actor, action, why, before, other_id=other.id
         )
-
-
-def _is_reserved(record: MemoryRecord) -> bool:
-    """Return whether only a person decides about a memory: a pin, a constraint or a proposal."""
-    return record.is_binding or any(tag in PROPOSALS for tag in record.tags)
 
 
 def _age(record: MemoryRecord) -> tuple[datetime, str]:

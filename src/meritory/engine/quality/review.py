@@ -11,10 +11,12 @@ from datetime import datetime
 
 from meritory.domain.errors import Conflict, InputError
 from meritory.domain.feedback import Contested
-from meritory.domain.memory import EveryScope, LinkKind, MemoryLink, MemoryRecord, Scope
+from meritory.domain.memory import EveryScope, MemoryRecord, Scope
 from meritory.domain.quality import (
     REVIEW_ACTIONS,
     KeptText,
+    LinkKind,
+    MemoryLink,
     ReviewAction,
     ReviewItem,
     ReviewKind,
@@ -189,7 +191,7 @@ def _evidence(row: Contested) -> str:
 
 
 def _undecided(services: Services, user: str) -> list[Contested]:
-    """Return contested memories that nobody confirmed since the last evidence."""
+    """Return contested memories that no person has confirmed since the last evidence."""
     latest = {
         row.memory.id: row.belief.as_of_day
         for row in services.store.contested(user, PROPOSAL_LIMIT)

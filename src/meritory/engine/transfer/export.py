@@ -28,10 +28,10 @@ from meritory.domain.quality import (
     CarriedAudit,
     CarriedBelief,
     CarriedLesson,
-    CarriedLink,
     CarriedRefusal,
     CarriedTestimony,
     CarriedWording,
+    MemoryLink,
     MergeVerdict,
     Retrieval,
 )
@@ -327,7 +327,7 @@ _CARRIED: Mapping[str, type[Carried]] = {
     "testimony": CarriedTestimony,
     "belief": CarriedBelief,
     "refusal": CarriedRefusal,
-    "link": CarriedLink,
+    "link": MemoryLink,
 }
 EXTRA_NAMES = (*_CARRIED, "feedback", "rule")
 
@@ -366,7 +366,7 @@ def _check_extra(row: Mapping[str, Any], user: str) -> ExtraRow:
         raise InputError("unknown kind of line")
     ((name, value),) = row.items()
     record = _convert(value, _CARRIED[name])
-    if isinstance(record, CarriedLink) and record.decision == "newer":
+    if isinstance(record, MemoryLink) and record.decision == "newer":
         # A chain may hide a memory, and a file has no person's authority to say so.
         return replace(record, kind="newer", decision=None, decided_by=None, decided_at=None)
     return record

@@ -17,7 +17,6 @@ from meritory.domain.memory import (
     EveryScope,
     HistoryEntry,
     Kind,
-    LinkKind,
     Listing,
     MemoryRecord,
     OnSimilar,
@@ -29,6 +28,7 @@ from meritory.domain.memory import (
     Trust,
     WriteResult,
 )
+from meritory.domain.quality import LinkKind
 from meritory.domain.session import MemoryDelivery
 from meritory.engine.memories.resolution import similar_to
 from meritory.engine.memories.validate import checked_tags

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import LinkDecision, LinkKind, MemoryLink, Scope
+from meritory.domain.memory import Scope
+from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.domain.world import moment_text
 from meritory.store.contract.memories import LaterValue
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment

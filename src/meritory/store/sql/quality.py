@@ -16,11 +16,11 @@ from meritory.domain.quality import (
     CarriedAudit,
     CarriedBelief,
     CarriedLesson,
-    CarriedLink,
     CarriedRefusal,
     CarriedTestimony,
     CarriedWording,
     Keepsake,
+    MemoryLink,
     MergeVerdict,
     Refusal,
     Retrieval,
@@ -67,7 +67,7 @@ _EXTRA_TABLES: Mapping[type[Carried], tuple[RecordTable[Any], str]] = {
         (CarriedTestimony, "feedback_evidence", "memory_id, feedback_id"),
         (CarriedBelief, "memory_beliefs", "memory_id"),
         (CarriedRefusal, "refusals", "id"),
-        (CarriedLink, "memory_links", "older_id, newer_id"),
+        (MemoryLink, "memory_links", "older_id, newer_id"),
         (CarriedAudit, "merge_audits", "entry"),
     )
 }

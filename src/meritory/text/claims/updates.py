@@ -76,7 +76,7 @@ def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
         return None
     if not new.cues & _ENDED and (veto(old, new, same_values=False) or not _stops(new)):
         return None
-    # "We cancelled the order" may end what somebody else does.
+    # "We cancelled the order" may end what another person does.
     is_same = _subject(old) in said or len(rest) >= 3 or bool(said & PERSONS and "stopped" in cues)
     return "the new text says that it no longer holds" if is_same else None
 

@@ -245,7 +245,7 @@ def sentences(turn: str) -> tuple[Spoken, ...]:
 
 
 def split_sentences(text: str) -> tuple[Spoken, ...]:
-    """Return every sentence of a text, whoever wrote it."""
+    """Return every sentence of a text, of any author."""
     bare = _masked(text)
     stops = [match.end() for match in _END.finditer(bare)]
     spans = zip([0, *stops], [*stops, len(text)], strict=True)
