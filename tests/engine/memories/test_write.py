@@ -130,8 +130,14 @@ def test_a_batch_sees_its_own_earlier_items(memory: Memory) -> None:
             "The staging database is called heron",
         ]
     )
-    assert outcomes(results) == ["stored", "duplicate", "merged", "superseded", "stored"]
+    assert outcomes(results) == ["stored", "duplicate", "merged", "superseded", "kept_both"]
     assert memory.stats()["live"] == 2
+
+
+def test_another_value_of_a_claim_is_named(memory: Memory) -> None:
+    first = memory.remember("The staging database is called heron")
+    (result,) = memory.remember_many(["The staging database is called kestrel"])
+    assert (result.outcome, result.other_id) == ("kept_both", first.id)
 
 
 def test_keep_stores_as_is(memory: Memory) -> None:
@@ -244,7 +250,7 @@ def test_an_older_statement_does_not_supersede_a_newer_one(memory: Memory) -> No
             }
         ]
     )[0]
-    assert result.outcome == "stored"
+    assert (result.outcome, result.other_id) == ("kept_both", newer.id)
     assert memory.get(newer.id).is_live
 
 

@@ -116,9 +116,11 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
             # A stated change ends every earlier value, not only the nearest one.
             retired, reason = (*retired, neighbour), reason or verdict.reason
             continue
-        if verdict.relation in ("chain", "supersede"):
+        is_chained = verdict.relation in ("chain", "supersede")
+        if is_chained:
             chained = (*chained, neighbour)
-        if fallback.decision == "stored" and is_near:
+        # The writer learns of another value of the claim, however far its text is.
+        if fallback.decision == "stored" and (is_near or is_chained):
             fallback = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
     decided = GateVerdict("superseded", retired, "new", reason) if retired else fallback
     return replace(decided, chained=chained)
