@@ -4,7 +4,8 @@
 languages. Rules may be tuned on the tune half; the exit status is 1 when the report half misses a
 bar. `--control` judges planted labels and answers instead, which must miss every bar. `--linked`
 measures only how chains are served: the texts of every question are linked, as if each pair was
-recognised.
+recognised. `--labels first` measures the pairs with the labels they had before the mined ones were
+audited.
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from bench import everyday_extraction, everyday_mined, everyday_pairs, everyday_questions
 from bench.authority import Report
 from bench.datasets import MissingData
-from bench.everyday_cases import HALVES, Half, Pair, Question, read_pairs, read_questions
+from bench.everyday_cases import (
+    HALVES,
+    LABELLINGS,
+    Half,
+    Labelling,
+    Pair,
+    Question,
+    read_pairs,
+    read_questions,
+)
 from bench.everyday_pairs import PairOutcome
 
 Case = TypeVar("Case", Pair, Question)
@@ -36,9 +47,9 @@ class Result:
     misses: list[str] = field(default_factory=list)
 
 
-def pairs_of(half: Half) -> list[Pair]:
+def pairs_of(half: Half, labelling: Labelling = "audited") -> list[Pair]:
     """Return the hand-written and the mined pairs of one half."""
-    return read_pairs(half) + _mined(everyday_mined.pairs, half)
+    return read_pairs(half) + _mined(partial(everyday_mined.pairs, labelling=labelling), half)
 
 
 def questions_of(half: Half) -> list[Question]:
@@ -55,21 +66,24 @@ def _mined(read: Callable[[str], list[Case]], half: Half) -> list[Case]:
         return []
 
 
-def measure_pairs(halves: Sequence[Half], is_control: bool) -> list[Result]:
+def measure_pairs(
+    halves: Sequence[Half], is_control: bool, labelling: Labelling = "audited"
+) -> list[Result]:
     """Return the results of the pairs by half and, of two halves, of both together."""
     results = []
     total: list[PairOutcome] = []
+    mark = " first" if labelling == "first" else ""
     for half in halves:
-        made = everyday_pairs.outcomes(pairs_of(half))
+        made = everyday_pairs.outcomes(pairs_of(half, labelling))
         total += made
-        name = f"pairs {half}"
+        name = f"pairs {half}{mark}"
         if is_control:
             results.append(Result(half, everyday_pairs.control(made, name)))
         else:
             table, misses = everyday_pairs.table(made), list(everyday_pairs.misses(made))
             results.append(Result(half, everyday_pairs.report_of(made, name), table, misses))
     if len(halves) > 1 and not is_control:
-        results.append(Result("both", everyday_pairs.report_of_all(total)))
+        results.append(Result("both", everyday_pairs.report_of_all(total, f"pairs both{mark}")))
     return results
 
 
@@ -111,7 +125,8 @@ def main(arguments: list[str]) -> int:
     if options.linked:
         results = measure_questions(halves, options.control, is_linked=True)
     else:
-        results = [one for name in sections for one in MEASURES[name](halves, options.control)]
+        measures = MEASURES | {"pairs": partial(measure_pairs, labelling=options.labels)}
+        results = [one for name in sections for one in measures[name](halves, options.control)]
     if options.json:
         shown = [{"half": one.half, **asdict(one.report), "table": one.table} for one in results]
         print(json.dumps(shown, indent=1))
@@ -126,6 +141,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.everyday", description=__doc__)
     parser.add_argument("--half", choices=[*HALVES, "both"], default="both")
     parser.add_argument("--section", action="append", choices=SECTIONS, help="may be repeated")
+    parser.add_argument(
+        "--labels",
+        choices=LABELLINGS,
+        default="audited",
+        help="of mined pairs; first: as they were",
+    )
     parser.add_argument("--list-misses", action="store_true", help="print those of the tune half")
     parser.add_argument("--control", action="store_true", help="judge planted labels and answers")
     parser.add_argument(

@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Literal
 
 Half = Literal["tune", "report"]
+# first: the labels before the audit of mined pairs. audited: those after it.
+Labelling = Literal["first", "audited"]
 LABELS = Path(__file__).resolve().parent / "labels" / "everyday"
 HALVES: tuple[Half, ...] = ("tune", "report")
+LABELLINGS: tuple[Labelling, ...] = ("first", "audited")
 LANGUAGES = ("en", "de", "fr", "es", "zh")
 # same: one claim in other words. update: the second text says that the first is no longer true.
 # newer: another value of the same claim, without saying so. other: two claims that must both stay.
 EXPECTED = ("same", "update", "newer", "other")
+# Overlapping claims, each text with a detail of its own: counted, but in no bar.
+NEAR = "near"
 # current: asks for the present value. past: asks what the value was before.
 QUESTION_KINDS = ("current", "past")
 

@@ -24,12 +24,22 @@ from bench.datasets import (
     data_root,
     folder_digest,
 )
-from bench.everyday_cases import EXPECTED, LABELS, QUESTION_KINDS, Pair, Question
+from bench.everyday_cases import (
+    EXPECTED,
+    LABELS,
+    NEAR,
+    QUESTION_KINDS,
+    Labelling,
+    Pair,
+    Question,
+)
 
 # A memory of this length is still read at a glance.
 MAX_CHARS = 400
 HASH_DIGITS = 10
 LANGUAGE = "en"
+# The last column of a pair that the audit changed holds this and the label it had before.
+_FORMER = "was-"
 _REF = re.compile(r"(\w+) (\S+) (\S+) (\d+):(\d+) ([0-9a-f]{10})")
 
 Records = Mapping[str, str]
@@ -66,16 +76,25 @@ class Label:
     kind: str
     expected: str
     refs: tuple[Ref, ...]
+    former: str = ""
 
 
-def pairs(half: str, root: Path | None = None, folder: Path = LABELS) -> list[Pair]:
+def pairs(
+    half: str,
+    root: Path | None = None,
+    folder: Path = LABELS,
+    labelling: Labelling = "audited",
+) -> list[Pair]:
     """Return the pairs of one half; MissingData when a data set is not on this machine."""
     found = []
     for label in read_labels(half, folder):
         if label.form == "pair":
             first, second = (resolve(ref, root or data_root()) for ref in label.refs)
             source = label.refs[0].data_set
-            found.append(Pair(LANGUAGE, label.kind, label.expected, first, second, source))
+            expected = label.expected
+            if labelling == "first" and label.former:
+                expected = label.former
+            found.append(Pair(LANGUAGE, label.kind, expected, first, second, source))
     return found
 
 
@@ -105,11 +124,22 @@ def read_labels(half: str, folder: Path = LABELS) -> list[Label]:
 
 def _label(row: list[str]) -> Label:
     form, kind, *rest = row
-    if form == "pair" and len(rest) == 3 and rest[0] in EXPECTED:
-        return Label(form, kind, rest[0], tuple(map(read_ref, rest[1:])))
+    if form == "pair" and len(rest) in (3, 4) and rest[0] in (*EXPECTED, NEAR):
+        refs = tuple(map(read_ref, rest[1:3]))
+        return Label(form, kind, rest[0], refs, _former(rest[0], rest[3:]))
     if form == "question" and len(rest) == 3 and kind in QUESTION_KINDS:
         return Label(form, kind, "", tuple(map(read_ref, rest)))
     raise ValueError(f"not a pair or a question: {row}")
+
+
+def _former(expected: str, cells: list[str]) -> str:
+    """Return the label before the audit, or "" for a pair that the audit left alone."""
+    if not cells:
+        return ""
+    former = cells[0].removeprefix(_FORMER)
+    if not cells[0].startswith(_FORMER) or former not in EXPECTED or former == expected:
+        raise ValueError(f"not the former label of a pair that is now {expected}: {cells[0]!r}")
+    return former
 
 
 def read_ref(cell: str) -> Ref:

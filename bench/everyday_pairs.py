@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.authority import Report
-from bench.everyday_cases import EXPECTED, Pair
+from bench.everyday_cases import EXPECTED, NEAR, Pair
 from meritory import Memory
 from meritory.domain.memory import MemoryRecord, WriteResult
 from meritory.domain.world import SeededWorld
@@ -131,10 +131,10 @@ def report_of(made: Sequence[PairOutcome], name: str) -> Report:
     return report
 
 
-def report_of_all(made: Sequence[PairOutcome]) -> Report:
+def report_of_all(made: Sequence[PairOutcome], name: str) -> Report:
     """Return the wrong merges of all halves together, and whether the contrasts are enough."""
     contrasts = [one for one in made if one.pair.expected in ("newer", "other")]
-    report = Report(f"{SECTION} both")
+    report = Report(name)
     report.at_least("contrasts", len(contrasts), MIN_CONTRASTS)
     report.at_most("wrong merges", _count(contrasts, "merged"), 0, f"of {len(contrasts)}")
     return report
@@ -162,7 +162,7 @@ def table(made: Sequence[PairOutcome]) -> list[str]:
         lambda pair: pair.language,
         lambda pair: pair.kind,
     )
-    for expected in EXPECTED:
+    for expected in (*EXPECTED, NEAR):
         within = [one for one in made if one.pair.expected == expected]
         for key in keys:
             names = sorted({key(one.pair) for one in within})
@@ -188,6 +188,7 @@ def misses(made: Sequence[PairOutcome]) -> Iterator[str]:
         "update": ("superseded", "chained"),
         "newer": ("superseded", "chained", "apart"),
         "other": ("chained", "apart"),
+        NEAR: ("merged", "chained", "apart"),
     }
     for one in made:
         pair = one.pair

@@ -9,14 +9,16 @@ import pytest
 from bench.everyday_cases import (
     EXPECTED,
     HALVES,
+    LABELLINGS,
     LANGUAGES,
+    NEAR,
     QUESTION_KINDS,
     Pair,
     Question,
     read_pairs,
     read_questions,
 )
-from bench.everyday_pairs import PairOutcome
+from bench.everyday_pairs import RELATIONS, PairOutcome
 from bench.everyday_questions import Answer
 
 from bench import everyday, everyday_pairs, everyday_questions
@@ -127,6 +129,22 @@ def test_bars_are_kept_by_right_outcomes_only() -> None:
         assert len(list(everyday_pairs.misses(wrong))) == 1
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_near_pairs_have_a_row_and_no_bar(relation: str) -> None:
+    near = PairOutcome(Pair("en", "made", NEAR, "a", "b"), relation, "stored")
+    right = PairOutcome(Pair("en", "made", "same", "a", "b"), "merged", "stored")
+    assert everyday_pairs.report_of([right, near], "made") == everyday_pairs.report_of(
+        [right], "made"
+    )
+    assert everyday_pairs.report_of_all([near], "made").checks[0].figure == 0
+    (row,) = (
+        line.split() for line in everyday_pairs.table([near]) if line.startswith("near    all")
+    )
+    assert row[2] == "1" and row[3 + 2 * RELATIONS.index(relation)] == "1"
+    # Neither text says that the other no longer holds.
+    assert len(list(everyday_pairs.misses([near]))) == (relation == "superseded")
+
+
 def test_the_control_goes_red() -> None:
     # Enough of each relation that shuffled labels cannot fit by chance.
     made = [
@@ -149,7 +167,23 @@ def test_misses_of_the_report_half_are_not_listed(capsys: pytest.CaptureFixture[
     assert ended.value.code == 2 and "only counted" in capsys.readouterr().err
 
 
-def test_the_control_runs_on_the_labels(capsys: pytest.CaptureFixture[str]) -> None:
-    assert everyday.main(["--control", "--section", "pairs", "--half", "tune"]) == 0
-    lines = capsys.readouterr().out.split("\n")
-    assert sum(line.startswith("ok") for line in lines) == 2
+@pytest.mark.parametrize(("labelling", "name"), [("first", "tune first"), ("audited", "tune")])
+def test_the_control_runs_on_the_labels(
+    labelling: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--control", "--section", "pairs", "--half", "tune", "--labels", labelling]
+    assert everyday.main(arguments) == 0
+    lines = [line for line in capsys.readouterr().out.split("\n") if line.startswith("ok")]
+    assert len(lines) == 2 and all(f"pairs {name}  " in line for line in lines)
+
+
+def test_both_labellings_have_the_same_texts() -> None:
+    for half in HALVES:
+        first, audited = (everyday.pairs_of(half, labelling) for labelling in LABELLINGS)
+        assert [(one.first, one.second) for one in first] == [
+            (one.first, one.second) for one in audited
+        ]
+        changed = [pair for pair, now in zip(first, audited, strict=True) if pair != now]
+        assert NEAR not in {pair.expected for pair in first}
+        assert {pair.source for pair in changed}.isdisjoint({"hand"})
+        assert {pair.expected for pair in changed} <= {"same", "update"}

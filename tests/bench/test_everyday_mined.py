@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.datasets import MissingData, WrongData, folder_digest
-from bench.everyday_cases import EXPECTED, HALVES, Pair, Question
+from bench.everyday_cases import EXPECTED, HALVES, NEAR, Pair, Question
 from bench.everyday_mined import Label, Ref, pairs, questions, read_labels, read_ref, resolve
 from bench.realmem import DEVELOPED, PEOPLE, REPORTED_PEOPLE
 
@@ -66,6 +66,19 @@ def test_labels_become_pairs_and_questions(labels: Path, tmp_path: Path) -> None
     assert question == Question("en", "current", "And now?", "drinks green tea.", NEW, "realmem")
 
 
+def test_an_audited_pair_keeps_its_first_label(labels: Path, tmp_path: Path) -> None:
+    write_realmem(tmp_path)
+    path = labels / "mined_tune.tsv"
+    lines = [
+        f"{line}\twas-same" if line.startswith("pair") else line
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    path.write_text("\n".join(lines).replace("\tupdate\t", "\tnear\t"), "utf-8")
+    (audited,) = pairs("tune", tmp_path, labels)
+    (first,) = pairs("tune", tmp_path, labels, labelling="first")
+    assert (audited.expected, first.expected) == (NEAR, "same")
+
+
 def test_a_changed_text_is_a_loud_error(labels: Path, tmp_path: Path) -> None:
     write_realmem(tmp_path, OLD.replace("green", "black"))
     with pytest.raises(WrongData, match=r"d0\.m0/4:21 is not the text that was labelled"):
@@ -117,6 +130,10 @@ def test_every_data_set_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [
         "pair\tchat\tmaybe\tREF\tREF",
         "pair\tchat\tsame\tREF",
+        "pair\tchat\tnear\tREF\tREF\tsame",
+        "pair\tchat\tnear\tREF\tREF\twas-near",
+        "pair\tchat\tsame\tREF\tREF\twas-same",
+        "pair\tchat\tnear\tREF\tREF\twas-same\twas-same",
         "question\tsoon\tREF\tREF\tREF",
         "pair\tchat\tsame\tREF\trealmem a.json d0.m0 4:4 0123456789",
         "pair\tchat\tsame\tREF\trealmem a.json d0.m0 0:401 0123456789",
