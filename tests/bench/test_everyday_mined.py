@@ -175,9 +175,16 @@ def test_there_are_enough_cases_of_each_kind() -> None:
     labels = [label for half in HALVES for label in read_labels(half)]
     found = Counter(label.expected for label in labels if label.form == "pair")
     least = {"same": 70, "update": 70, "newer": 50, "other": 140}
-    assert set(found) == set(EXPECTED)
+    assert set(found) == {*EXPECTED, NEAR}
     assert all(found[name] >= count for name, count in least.items())
     assert sum(label.form == "question" for label in labels) >= 160
+
+
+def test_the_audit_only_moves_same_to_near_and_update_to_newer() -> None:
+    labels = [label for half in HALVES for label in read_labels(half)]
+    moved = {(label.former, label.expected) for label in labels if label.former}
+    assert moved == {("same", NEAR), ("update", "newer")}
+    assert all(label.former for label in labels if label.expected == NEAR)
 
 
 @pytest.mark.parametrize("half", HALVES)
