@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.text.time import READ_CHARS, asks_about_past, date_text, may_change
+from meritory.text.time import (
+    READ_CHARS,
+    asks_about_now,
+    asks_about_past,
+    date_text,
+    may_change,
+)
 
 PAST = (
     "What was the release branch called before?",
@@ -82,6 +88,39 @@ def test_a_question_about_the_past_is_known_by_its_words(query: str) -> None:
 @pytest.mark.parametrize("query", PRESENT)
 def test_other_questions_are_about_the_present(query: str) -> None:
     assert not asks_about_past(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    (
+        "What did Rufus say about the boat?",
+        "where was the picnic",
+        "Wann war das Sommerfest?",
+        "Qui avait réservé la salle ?",
+        "¿Quién fue el primer cliente?",
+        "那天谁来了？",
+        "what was the old port",
+    ),
+)
+def test_the_newest_answer_to_a_question_about_an_event_is_not_the_best(query: str) -> None:
+    assert not asks_about_now(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    (
+        "Which port does the relay use?",
+        "When did I last change the filter?",
+        "what was the latest price",
+        "Wie heißt der Hund?",
+        "Combien coûte le billet ?",
+        "¿Dónde vive Inés?",
+        "渡轮票价是多少？",
+        "",
+    ),
+)
+def test_other_questions_are_best_answered_by_the_newest(query: str) -> None:
+    assert asks_about_now(query)
 
 
 @pytest.mark.parametrize("text", CHANGING)

@@ -22,6 +22,13 @@ def asks_about_past(query: str) -> bool:
     return any(pattern(f"{language}/time", "past").search(text) for language in LANGUAGES)
 
 
+def asks_about_now(query: str) -> bool:
+    """Return whether the newest answer is the best: no earlier value, no event is asked for."""
+    text = query[:READ_CHARS].lower()
+    is_event = any(pattern(f"{language}/time", "event").search(text) for language in LANGUAGES)
+    return not is_event and not asks_about_past(query)
+
+
 def may_change(text: str) -> bool:
     """Return whether a text states something that changes and does not say when."""
     read = text[:READ_CHARS].lower()

@@ -280,3 +280,16 @@ def test_expired_memories_do_not_crowd_out_valid_ones(memory: Memory) -> None:
         memory.remember(f"badger badger {number}", valid_until="2025-01-01", on_similar="keep")
     valid = memory.remember("A badger was seen near the old mill by the river")
     assert [hit.id for hit in memory.recall("badger", limit=3)] == [valid.id]
+
+
+def test_notes_about_one_subject_come_newest_first(memory: Memory) -> None:
+    start = datetime(2026, 3, 2, tzinfo=UTC)
+    old, new = "The ski bus stops at the church", "The ski bus stops at the fire station"
+    memory.remember(old, valid_from=start, on_similar="keep")
+    memory.remember(new, valid_from=start + 20 * DAY, on_similar="keep")
+    memory.remember("Ski passes are sold at the church", valid_from=start + 30 * DAY)
+    found = contents(memory, "Where does the ski bus stop, at the church?")
+    assert found.index(new) < found.index(old)
+    asked = "Where did the ski bus stop on the day of the race, at the church?"
+    found = contents(memory, asked)
+    assert found.index(old) < found.index(new)

@@ -191,3 +191,40 @@ def test_dates_are_paid_from_the_budget(desks: Callable[..., Desk]) -> None:
     session = desk.memory.session("run")
     assert len(dates(session.inject)) == len(session.memories) > 3
     assert token_estimate(session.inject) <= budget
+
+
+# Not linked: the two shops are two values that the gate cannot tell from two facts.
+FORMER = "The bakery that delivers our office bread is Krume"
+LATTER = "The bakery that delivers our office bread is Kornfeld"
+BREAD = "which bakery delivers the bread for our office?"
+
+
+def unlinked(desk: Desk) -> tuple[str, str]:
+    """Store two notes about one subject three days apart, without a link."""
+    [former] = desk.note(FORMER)
+    desk.clock.go(days=3)
+    [latter] = desk.note(LATTER, on_similar="keep")
+    user = desk.memory.scope.user
+    assert not [one for one in desk.store.links_of(user, [former]) if one.is_chain]
+    return former, latter
+
+
+def test_a_start_shows_notes_about_one_subject_newest_first(desk: Desk) -> None:
+    former, latter = unlinked(desk)
+    shown = [one.id for one in desk.memory.session("run", context=BREAD).memories]
+    assert shown.index(latter) < shown.index(former)
+
+
+def test_a_prompt_gets_notes_about_one_subject_newest_first(desk: Desk) -> None:
+    desk.memory.session("run", context="tidy the kitchen rota").prompt("is the rota done?")
+    former, latter = unlinked(desk)
+    served = desk.memory.session("run").prompt(BREAD)
+    shown = [one.id for one in served.memories]
+    assert shown.index(latter) < shown.index(former)
+
+
+def test_a_start_about_an_event_keeps_the_order_of_relevance(desk: Desk) -> None:
+    former, latter = unlinked(desk)
+    asked = "did the office have bread when the bakery that delivers it was Krume?"
+    shown = [one.id for one in desk.memory.session("run", context=asked).memories]
+    assert shown.index(former) < shown.index(latter)

@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import Busy, InputError, StorageError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
-from meritory.domain.world import World
-from meritory.engine.memories.chains import PresentValue, earlier_values, present_values
+from meritory.domain.world import World, epoch_days
+from meritory.engine.memories.chains import PresentValue, earlier_values, present_values, since
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
 from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import keys_in_play
+from meritory.text.newest import READ_COUNT, Note, newest_first
 from meritory.text.terms import query_pairs, query_terms
-from meritory.text.time import asks_about_past
+from meritory.text.time import asks_about_now, asks_about_past
 
 LIMIT_MAX = 1_000
 TRAVERSAL_LIMIT = 50
@@ -53,7 +54,8 @@ def recall(
     """Return the memories that answer a query best, best first.
 
     Of a chain only the memory with the present value is returned, at the best place of the chain.
-    A question about the past also gets the earlier values.
+    Of short notes about one subject the newest comes first. A question about the past also gets
+    the earlier values.
     """
     text = checked_query(query)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
@@ -89,6 +91,8 @@ def recall(
         best = choose(services.store, scope, read, present)
         if len(best) >= limit:
             break
+    if asks_about_now(text):
+        best = _newest_first(best, final)
     del best[limit:]
     parts = _explain(services, pool, best, weight) if explain else [None] * len(best)
     return [
@@ -107,6 +111,15 @@ def _present_only(
         memory = one.memory if held is None else held.memory
         chosen.setdefault(memory.id, one._replace(memory=memory))
     return list(chosen.values())
+
+
+def _newest_first(best: list[_Ranked], final: Floats) -> list[_Ranked]:
+    """Return the results with the newest of short notes about one subject first."""
+    notes = [
+        Note(float(final[one.at]), epoch_days(since(one.memory)), one.memory.content)
+        for one in best[:READ_COUNT]
+    ]
+    return [*(best[index] for index in newest_first(notes)), *best[READ_COUNT:]]
 
 
 def _with_earlier(

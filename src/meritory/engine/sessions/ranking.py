@@ -29,8 +29,9 @@ from meritory.rank import fusion as rank_fusion
 from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
 from meritory.text.entities import entity_key
+from meritory.text.newest import READ_COUNT, Note, newest_first
 from meritory.text.terms import MAX_TERMS, query_pairs, title_scores, title_words
-from meritory.text.time import asks_about_past
+from meritory.text.time import asks_about_now, asks_about_past
 
 # How many memories each source may name: a third of the pool, and never fewer than this. Words
 # may fill the pool, because a long context has many (ADR 0010).
@@ -46,6 +47,7 @@ STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+RankArray = rank_fusion.RankArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +338,24 @@ def fuse(run: Ranking) -> None:
     )
 
 
+def _in_time(run: Ranking) -> RankArray:
+    """Return the fused order with the newest of short notes about one subject first."""
+    pool, order, text = run.pool, run.fusion.order, run.context.text
+    if not asks_about_now(text):
+        return order
+    traits, match = pool.traits, pool.match
+    # The opening of a short note is its whole text.
+    notes = [
+        Note(float(match[index]), traits[index].since_days, traits[index].opening)
+        for index in order[:READ_COUNT].tolist()
+    ]
+    return np.concatenate([order[:READ_COUNT][newest_first(notes)], order[READ_COUNT:]])
+
+
 def diversify(run: Ranking) -> None:
     """Lower candidates that repeat a better one, and put everything into the final order."""
     pool, fusion = run.pool, run.fusion
+    ordered = _in_time(run)
 
     def apart() -> Flags:
         """Return which pairs of similar memories do not repeat each other.
@@ -346,20 +363,21 @@ def diversify(run: Ranking) -> None:
         Memories with different names do not. Nor do memories that helped together, once the
         record proves that labels are valid.
         """
-        openings = [pool.traits[index].opening for index in fusion.order.tolist()]
+        openings = [pool.traits[index].opening for index in ordered.tolist()]
         differ = rank_fusion.named_apart(openings)
         if run.state.history.is_valid:
-            differ |= usage_history.helped_together(pool.hindsight, pool.rows[fusion.order])
+            differ |= usage_history.helped_together(pool.hindsight, pool.rows[ordered])
         return differ
 
     spread = rank_fusion.diversify(
+        # A note that moved up takes over the score of its place.
         fusion.scores[fusion.order],
-        pool.gathered.vectors[pool.at][fusion.order],
-        pool.required[fusion.order],
+        pool.gathered.vectors[pool.at][ordered],
+        pool.required[ordered],
         apart,
     )
-    final, overlaps = np.empty(len(fusion.order)), np.empty(len(fusion.order), np.int64)
-    final[fusion.order], overlaps[fusion.order] = spread.scores, spread.overlaps
+    final, overlaps = np.empty(len(ordered)), np.empty(len(ordered), np.int64)
+    final[ordered], overlaps[ordered] = spread.scores, spread.overlaps
     is_worth, is_old = _is_worth(run), np.zeros(len(final), np.bool_)
     place = {memory_id: index for index, memory_id in enumerate(pool.ids)}
     is_about_past = bool(run.present) and asks_about_past(run.context.text)
@@ -371,7 +389,7 @@ def diversify(run: Ranking) -> None:
             final[new] = max(final[new], final[old])
             is_worth[new] |= is_worth[old]
             is_old[old] = not is_about_past
-    order = fusion.order[spread.order]
+    order = ordered[spread.order]
     order = order[np.lexsort((is_old[order], -final[order]))]
     run.candidates = _candidates(run, order, final[order])
     run.rows = pool.rows[order]
