@@ -384,6 +384,37 @@ def test_a_correction_retires_the_one_memory_with_the_old_value_and_can_be_undon
     assert desk.memory.get(old.id).is_live
 
 
+ANSWER = "wrong, it's 7010"
+RELAY = "The relay of the lab listens on port 7001"
+
+
+def test_an_answer_to_what_the_agent_said_puts_the_new_value_into_the_memory(desk: Desk) -> None:
+    old = desk.memory.remember(RELAY)
+    desk.memory.remember("The proxy of the lab listens on port 7002", on_similar="keep")
+    ended(desk, "Start it", turn(f"I assumed: {RELAY}.", "assistant"), ANSWER)
+    desk.memory.drain()
+    new = desk.memory.get(desk.memory.get(old.id).superseded_by or "")
+    assert new.content == "The relay of the lab listens on port 7010"
+    assert (new.kind, new.provenance, new.is_binding) == ("fact", "user_stated", False)
+    desk.memory.undo(old.id)
+    assert desk.memory.get(old.id).is_live
+
+
+def test_an_answer_without_a_memory_in_the_reply_retires_nothing(desk: Desk) -> None:
+    old = desk.memory.remember(RELAY)
+    ended(desk, "Start it", turn("It is started.", "assistant"), ANSWER)
+    desk.memory.drain()
+    assert desk.memory.get(old.id).is_live
+
+
+def test_an_answer_to_two_memories_retires_neither(desk: Desk) -> None:
+    texts = (RELAY, "The proxy of the lab listens on port 7002")
+    old = [desk.memory.remember(text, on_similar="keep") for text in texts]
+    ended(desk, "Start it", turn(f"I assumed: {'. '.join(texts)}.", "assistant"), ANSWER)
+    desk.memory.drain()
+    assert all(desk.memory.get(one.id).is_live for one in old)
+
+
 @pytest.mark.parametrize("fields", [{"pinned": True}, {"kind": "constraint"}])
 def test_no_correction_retires_what_binds(desk: Desk, fields: dict[str, Any]) -> None:
     old = desk.memory.remember("RabbitMQ is our message broker", **fields)

@@ -29,7 +29,7 @@ from meritory.engine.services import Services
 from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
 from meritory.store.contract.memories import Search
 from meritory.store.contract.store import Transaction
-from meritory.text.extract import rules
+from meritory.text.extract import revisions, rules
 from meritory.text.extract.attribution import users_words
 from meritory.text.extract.rules import Declined, Extraction, FoundClaim
 from meritory.text.normalize import canonical, content_hash
@@ -77,7 +77,8 @@ def earlier_words(turns: Sequence[Turn], kept: Sequence[Turn]) -> tuple[Turn, ..
 
 
 def _has_candidates(turns: Sequence[Turn]) -> bool:
-    return next(rules.statements(turns), None) is not None
+    has_claim = next(rules.statements(turns), None) is not None
+    return has_claim or any(turn.role == "user" and revisions.may_correct(turn) for turn in turns)
 
 
 def _model(services: Services) -> Extractor | None:
@@ -95,6 +96,7 @@ def extract_by_rules(services: Services, job: Job) -> Effect:
     own = users_words(turns, services.store.typed(job.user, job.key))
     scope = services.store.session(job.user, job.key).scope
     extraction = naming_old_values(services, scope, extractor.extract(own))
+    extraction = with_revisions(services, scope, extraction, own)
     return _store_candidates(services, job, extractor.name, extraction)
 
 
@@ -112,6 +114,60 @@ def naming_old_values(services: Services, scope: Scope, extraction: Extraction) 
             claim = replace(claim, supersedes=old.id)
         claims.append(claim)
     return Extraction(tuple(claims), extraction.refused, names_old_values=True)
+
+
+def with_revisions(
+    services: Services, scope: Scope, extraction: Extraction, turns: Sequence[Turn]
+) -> Extraction:
+    """Return claims with those by which a turn corrects one stored memory.
+
+    They take the place of other claims from the same sentences.
+    """
+    claims = list(extraction.candidates)
+    replaced = {claim.supersedes for claim in claims} - {None}
+    has_corrected = {claim.turn for claim in claims if claim.supersedes}
+    for index, turn in enumerate(turns):
+        if turn.role != "user" or index in has_corrected or not revisions.may_correct(turn):
+            continue
+        reply = turns[index - 1].text if index and turns[index - 1].role != "user" else ""
+        found = [
+            (record, revision)
+            for record in _about(services, scope, f"{turn.text}\n{reply}")
+            if (revision := revisions.revise(record.content, turn, reply)) is not None
+        ]
+        # What the agent just said is what the user answers.
+        found = [one for one in found if one[1].is_answer] or found
+        if len(found) != 1 or found[0][0].id in replaced:
+            continue
+        [(old, revision)] = found
+        replaced.add(old.id)
+        claims = [
+            claim
+            for claim in claims
+            if claim.turn != index or claim.quote not in revision.sentences
+        ]
+        claims.append(
+            FoundClaim(
+                revision.content,
+                old.kind,
+                "user_stated",
+                "user",
+                rules.CORRECTED,
+                index,
+                revision.quote,
+                supersedes=old.id,
+                old_value=old.content,
+            )
+        )
+    return Extraction(tuple(claims), extraction.refused, names_old_values=True)
+
+
+def _about(services: Services, scope: Scope, text: str) -> list[MemoryRecord]:
+    """Return the memories of a scope that share most words with a text and may be replaced."""
+    pool = services.store.search(Search(scope, query_terms(text)))
+    best = pool.rows[np.argsort(-pool.text, kind="stable")][:OLD_VALUES_LIMIT]
+    records = services.store.fetch(scope, best, services.world.now()).values()
+    return [one for one in records if one.scope == scope and not one.is_binding]
 
 
 def _with_old_value(services: Services, scope: Scope, claim: FoundClaim) -> MemoryRecord | None:

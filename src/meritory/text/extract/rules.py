@@ -31,6 +31,8 @@ from meritory.text.words import SAME_AS
 
 # The confidence in a claim that a model extracted; cues have their own.
 CONFIRMED: Final = 0.7
+# In a claim that corrects a memory.
+CORRECTED: Final = 0.9
 IMPLIED: Final = 0.5
 CANDIDATE_LIMIT: Final = 5
 # People who introduce themselves state more than a model may propose.

@@ -1,0 +1,97 @@
+"""Corrections are read by their relation to one memory, not by their wording."""
+
+from __future__ import annotations
+
+import pytest
+
+from meritory.domain.session import Turn
+from meritory.text.extract.revisions import may_correct, revise
+
+# A memory, a turn that answers a reply with it, and words of the memory that takes its place.
+ANSWERS = (
+    ("My doctor is Dr. Lane.", "Dr. Lane retired, my new doctor is Dr. Okoro", "Dr. Okoro"),
+    ("The deadline is 4 May.", "They pushed the deadline to 11 May", "11 May"),
+    ("I work at Siemens.", "I don't work at Siemens any longer, I joined Bosch in June", "Bosch"),
+    ("The logo is green.", "it's blue, not green", "The logo is blue"),
+    ("Our CEO is Maria Stone.", "Maria Stone stepped down, the CEO is Paul Reyes", "Paul Reyes"),
+    ("My car is a Golf.", "I traded the Golf in for a Polestar", "Polestar"),
+    (
+        "We deploy on Fridays.",
+        "stop saying we deploy on Fridays, we deploy on Tuesdays",
+        "Tuesdays",
+    ),
+    ("The relay listens on port 7001.", "wrong, it's 7010", "The relay listens on port 7010"),
+    ("Support is handled by Lena.", "Lena handed support over to Tariq", "Tariq"),
+    ("I have three goats.", "I have two goats now", "two goats"),
+    ("Der Server steht in Frankfurt.", "Der Server ist nach Dublin umgezogen", "Dublin"),
+    ("Wir benutzen Jira.", "Jira haben wir abgeschafft, wir arbeiten mit Linear", "Linear"),
+    ("Die Farbe ist Rot.", "nicht Rot, Blau", "Die Farbe ist Blau"),
+    ("Der Kurs beginnt um 18 Uhr.", "falsch, er beginnt um 19 Uhr", "19 Uhr"),
+    ("Le budget est de 2000 euros.", "Le budget est passé à 2500 euros", "2500"),
+    ("Nous utilisons Trello.", "On a remplacé Trello par Asana", "Asana"),
+    ("Le chat s'appelle Minou.", "Il s'appelle Milou, pas Minou", "Le chat s'appelle Milou"),
+    ("J'habite à Nantes.", "J'ai déménagé à Rennes en mars", "Rennes"),
+    ("El servidor está en Madrid.", "El servidor se trasladó a Valencia", "Valencia"),
+    ("Usamos Trello.", "Cambiamos Trello por Asana", "Asana"),
+    ("El gato se llama Michi.", "Se llama Mochi, no Michi", "El gato se llama Mochi"),
+    ("服务器在上海。", "服务器搬到北京了", "北京"),
+    ("我们用 Trello。", "我们不用 Trello 了，换成了 Asana", "Asana"),
+    ("截止日期是6月3日。", "截止日期改到6月10日了", "10"),
+)
+# A memory, and a turn that is about something else or corrects nothing.
+APART = (
+    ("The logo is green.", "what if the logo was blue, not green?"),
+    ("The logo is green.", "maybe we should make it blue, not green"),
+    ("The logo is green.", "make the button blue, not green, just for this draft"),
+    ("The logo is green.", "Great, thanks. Now write the tests."),
+    ("The shed roof is metal.", "no no, Ines leads the export team now, not Emil"),
+    ("I live in Bergen.", "My sister doesn't live in Oslo anymore, she moved to Rome"),
+    ("We test the frontend with Jest.", "the tests pass now, thanks"),
+    ("Our office is on Quill Street.", "The codename of the new engine is Orchid"),
+    ("Wir benutzen Jira.", "Wenn wir Jira abschaffen, nehmen wir Linear"),
+    ("Notre réunion a lieu le lundi.", "Corrige le titre de la page"),
+)
+
+
+@pytest.mark.parametrize(("memory", "turn", "kept"), ANSWERS)
+def test_a_turn_corrects_the_memory_that_the_agent_just_said(
+    memory: str, turn: str, kept: str
+) -> None:
+    found = revise(memory, Turn("user", turn), f"I assumed: {memory}")
+    assert found is not None
+    assert kept in found.content
+    assert found.is_answer
+    assert found.quote in turn
+
+
+@pytest.mark.parametrize(("memory", "turn"), APART)
+def test_other_turns_leave_a_memory_alone(memory: str, turn: str) -> None:
+    assert revise(memory, Turn("user", turn), "OK, done.") is None
+
+
+def test_an_unsaid_memory_needs_its_subject_in_the_turn() -> None:
+    turn = Turn("user", "the cutoff for orders is 3 pm now, not 2 pm")
+    found = revise("The cutoff for orders is 2 pm.", turn, "")
+    assert found is not None
+    assert found.content == "The cutoff for orders is 3 pm now"
+    assert not found.is_answer
+    assert revise("Lunch is at 2 pm.", turn, "") is None
+    # Alone, a value says nothing about a memory that nobody mentioned.
+    assert revise("Postgres runs on port 5432.", Turn("user", "wrong, it's 5433"), "") is None
+
+
+def test_the_request_around_a_correction_is_not_kept() -> None:
+    turn = Turn("user", "the marketing budget went up to 18k, so redo the split")
+    found = revise("The marketing budget is 15k.", turn, "")
+    assert found is not None
+    assert found.content == "The marketing budget went up to 18k"
+
+
+def test_words_of_others_correct_nothing() -> None:
+    turn = Turn("user", "> The logo is blue, not green.\n\nwhat does this mail want?")
+    assert revise("The logo is green.", turn, "I assumed: The logo is green.") is None
+
+
+def test_a_turn_without_such_words_is_not_compared() -> None:
+    assert may_correct(Turn("user", "the roof is felt, not metal"))
+    assert not may_correct(Turn("user", "write a function that sorts names"))
