@@ -50,7 +50,7 @@ TRANSCRIPT_CHARS = 4_000
 START_RATIO_MAX = 1.3
 MONTH_DAYS = 30
 # Starts of each store. A daemon runs for months, so the first ones fill its caches.
-COMPARED_STARTS, WARM_STARTS = 200, 400
+COMPARED_STARTS, WARM_STARTS = 200, 1_500
 _MB = 1_000_000
 _RETENTION = ("retention.", "sessions.")
 

@@ -16,8 +16,9 @@ Flags = NDArray[np.bool_]
 
 # The weight of a use after one day.
 USE_DECAY = 0.95
-# The number of past sessions with the nearest contexts that count.
+# The number of past sessions with the nearest contexts that count, among the latest ones.
 NEAREST_SESSIONS = 30
+CONTEXT_SESSIONS = 1_000
 # How much more the nearer of them count.
 NEARNESS_POWER = 4
 # The same for words in common, where a few rare words say a lot.
@@ -197,13 +198,15 @@ def top_rows(hindsight: Hindsight, limit: int) -> Rows:
 def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Floats:
     """Return the weights of the nearest sessions; their sum is 1 unless nothing is near."""
     weights = np.zeros(len(contexts))
+    first = max(0, len(contexts) - CONTEXT_SESSIONS)
+    contexts = contexts[first:]
     if not len(contexts) or contexts.shape[1] != context.size or not np.any(context):
         return weights
     total = np.ones(len(contexts), np.float32) @ contexts
     if not np.isfinite(total).all():
         # A damaged context must not affect the others.
         sound = np.flatnonzero(np.isfinite(contexts).all(axis=1))
-        weights[sound] = _nearness(contexts[sound], context)
+        weights[first + sound] = _nearness(contexts[sound], context)
         return weights
     mean = store_mean(total, len(contexts))
     raw, mean_dots = (contexts @ np.stack([context, mean.astype(np.float32)], axis=1)).T
@@ -211,7 +214,7 @@ def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Fl
     # A row of zeros is not a context.
     cosine[(raw == 0.0) & (mean_dots == 0.0)] = 0.0
     best = _top(cosine, NEAREST_SESSIONS)
-    weights[best] = np.clip(cosine[best], 0.0, 1.0) ** NEARNESS_POWER
+    weights[first + best] = np.clip(cosine[best], 0.0, 1.0) ** NEARNESS_POWER
     return weights / max(float(weights.sum()), _TINY)
 
 

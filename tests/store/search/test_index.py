@@ -11,9 +11,9 @@ from meritory.store.search.index import IndexEntry, MemoryIndex
 from meritory.store.sql.mapper import decode_vector, encode_vector
 
 
-def entry(row: int, vector: list[float]) -> IndexEntry:
+def entry(row: int, vector: list[float], scope: int = 1) -> IndexEntry:
     blob = encode_vector(np.array(vector, np.float32))
-    return IndexEntry(row, 1, "s", row, 10, "user_stated", 0.8, 0, blob)
+    return IndexEntry(row, scope, "s", row, 10, "user_stated", 0.8, 0, blob)
 
 
 def test_a_changed_row_moves_and_its_old_slot_is_dead() -> None:
@@ -41,6 +41,26 @@ def test_growing_over_many_blocks_keeps_every_vector(monkeypatch: pytest.MonkeyP
     assert raw == pytest.approx(stored @ vectors[33], abs=1e-6)
     assert raw == pytest.approx(vectors @ vectors[33], abs=1e-3)
     assert index.turns_after(np.array([10]), 1).tolist() == [11]
+
+
+def test_a_search_reads_the_vectors_of_its_scopes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "BLOCK_ROWS", 8)
+    random = np.random.default_rng(2)
+    vectors = random.normal(size=(60, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = MemoryIndex(4)
+    for start in range(0, 60, 9):
+        rows = range(start, min(start + 9, 60))
+        index.add([entry(row, vectors[row].tolist(), scope=row % 3) for row in rows])
+    assert index.dots(vectors[7], [1], 60).nonzero()[0].tolist() == list(range(1, 60, 3))
+    raw, centred = index.view([0, 2]).cosines(vectors[7])
+    is_open = np.arange(60) % 3 != 1
+    assert np.isfinite(raw).tolist() == np.isfinite(centred).tolist() == is_open.tolist()
+    assert raw[is_open] == pytest.approx((vectors @ vectors[7])[is_open], abs=1e-3)
+    assert index.vectors(np.array([41, 3, 58])) == pytest.approx(vectors[[41, 3, 58]], abs=1e-3)
+    (near,) = index.nearest_many(vectors[7:8], 1, 3, -1.0)
+    best = sorted(range(1, 60, 3), key=lambda row: -float(vectors[row] @ vectors[7]))
+    assert near.rows.tolist() == best[:3]
 
 
 def test_an_index_full_of_dead_slots_is_built_anew(

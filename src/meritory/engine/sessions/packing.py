@@ -21,7 +21,7 @@ from meritory.text import render
 
 # Texts are read for this many of the best candidates. The rest rarely fits.
 READ_AHEAD = 32
-DISPUTED_READ = 10
+DISPUTED_READ = 4
 # A handle of the greatest length, to estimate what a memory costs.
 _LONG_HANDLE = "m999"
 # The milliseconds of an id and 30 of its random bits: enough to tell memories apart.
@@ -89,15 +89,17 @@ def pack_start(run: Ranking, empty: render.Block) -> PackedMemories:
     )
     texts = _Texts(run)
     worth, required = np.flatnonzero(run.is_worth), np.flatnonzero(run.required)
-    packing = texts.pack(np.union1d(required, worth[: count + len(required)]), limits)
-    # More texts than usually fit are only read if there is room left.
-    if len(packing.chosen) - np.count_nonzero(run.required[list(packing.chosen)]) < count:
-        packing = texts.pack(np.union1d(required, worth[: max(READ_AHEAD, 2 * count)]), limits)
     rate = run.services.policy.predictor.exploration_rate if run.alpha < 1.0 else 0.0
     if rate:
         # One of the candidates that the two rankings disagree on most may be tried out.
         gaps = np.where(run.can_explore, np.abs(run.baseline_ranks - run.predictor_ranks), -1)
-        texts.read(np.argsort(-gaps, kind="stable")[:DISPUTED_READ])
+        disputed = np.argsort(-gaps, kind="stable")[:DISPUTED_READ]
+        # One query for all: a second one costs as much as the texts.
+        texts.read(np.union1d(disputed, np.union1d(required, worth[: count + len(required)])))
+    packing = texts.pack(np.union1d(required, worth[: count + len(required)]), limits)
+    # More texts than usually fit are only read if there is room left.
+    if len(packing.chosen) - np.count_nonzero(run.required[list(packing.chosen)]) < count:
+        packing = texts.pack(np.union1d(required, worth[: max(READ_AHEAD, 2 * count)]), limits)
     rankings = exploration.Rankings(run.baseline_ranks, run.predictor_ranks, run.can_explore)
     draw = run.services.world.random_bits(53) / 2.0**53
     tried = exploration.explore(packing, texts.load, rankings, draw, rate)

@@ -233,7 +233,7 @@ _LASTING = """SELECT m.row, m.valid_until, m.id, m.kind, s.project, m.importance
 _COUNTED = """SELECT row, access_count, usefulness FROM memory_stats
     WHERE row IN (SELECT value FROM json_each(?)) AND scope IN (SELECT value FROM json_each(?))"""
 # More than any session reads, and still only a few megabytes.
-TRAITS_LIMIT = 20_000
+TRAITS_LIMIT = 50_000
 USERS_KEPT = 64
 
 

@@ -20,8 +20,11 @@ _NONE = -1
 class View:
     """The slots of an index that were open to a search when it began; `columns` is by slot."""
 
-    def __init__(self, index: MemoryIndex, count: int, open_: BoolArray) -> None:
+    def __init__(
+        self, index: MemoryIndex, scopes: Sequence[int], count: int, open_: BoolArray
+    ) -> None:
         self._index = index
+        self._scopes = scopes
         self.columns = index._columns
         self.count = count
         self.open = open_
@@ -29,15 +32,16 @@ class View:
 
     def cosines(self, query: FloatArray, limit: int = 0) -> tuple[FloatArray, FloatArray]:
         """Return raw and centred cosines of all open slots, NaN where there is no vector."""
-        raw = np.full(self.count, np.nan, np.float32)
+        raw, centred = (np.full(self.count, np.nan, np.float32) for _ in range(2))
         if query.size != self._index.dimension:
             return raw, raw
+        usable = np.flatnonzero(self.open & self.columns.embedded[: self.count])
         if np.any(query):
-            usable = self.open & self.columns.embedded[: self.count]
-            raw[usable] = self._index._dots(query, self.count)[usable]
-        mean_dots = self.columns.mean_dot[: self.count]
-        centred = centred_cosine(raw, mean_dots, query, self._index._mean) if query.size else raw
-        return raw, centred.astype(np.float32)
+            raw[usable] = self._index.dots(query, self._scopes, self.count)[usable]
+        if query.size:
+            mean_dots, mean = self.columns.mean_dot[usable], self._index.mean
+            centred[usable] = centred_cosine(raw[usable], mean_dots, query, mean)
+        return raw, centred
 
     def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
         """Do nothing: `cosines` returns all of them."""
@@ -50,7 +54,7 @@ class View:
         """Return this view without memories that are untrusted or invalid on a Julian day."""
         columns, count = self.columns, self.count
         may = columns.trusted[:count] & (columns.until_day[:count] > day)
-        return View(self._index, count, self.open & may)
+        return View(self._index, self._scopes, count, self.open & may)
 
     def best_standing(self, limit: int) -> IntArray:
         """Return the open slots whose importance has faded least."""
@@ -84,15 +88,19 @@ class View:
 
 def top(scores: NDArray[np.floating[Any]], limit: int) -> IntArray:
     """Return the positions of the largest finite scores, largest first, ties by position."""
-    keys = np.where(np.isfinite(scores), -scores, np.inf)
-    best = np.argpartition(keys, limit)[:limit] if len(keys) > limit else np.arange(len(keys))
-    best = best[np.isfinite(keys[best])]
-    return np.asarray(best[np.lexsort((best, keys[best]))], np.int64)
+    known = np.flatnonzero(np.isfinite(scores))
+    keys = -scores[known]
+    if len(keys) > limit:
+        best = np.argpartition(keys, limit)[:limit]
+        known, keys = known[best], keys[best]
+    return np.asarray(known[np.lexsort((known, keys))], np.int64)
 
 
 # Vectors are in blocks, so that growing copies nothing: at 100,000 x 256 a doubling would need
-# 200 MB for a moment.
+# 200 MB for a moment. A block is of one scope, so that a search reads no vector of another one. The
+# first blocks of a scope are small, as most scopes are.
 BLOCK_ROWS = 8_192
+FIRST_BLOCK_ROWS = 64
 # The mean vector is computed again when the store has grown by this share.
 _MEAN_GROWTH = 0.1
 _UNIT_TOLERANCE = 0.01
@@ -174,6 +182,22 @@ class Nearest:
         return cls(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
+class _Block:
+    """Vectors of one scope, with the slot of each, ascending."""
+
+    def __init__(self, room: int, dimension: int, number: int) -> None:
+        self.number = number
+        self.vectors = np.empty((room, dimension), np.float32)
+        self.slots = np.empty(room, np.int64)
+        self.count = 0
+
+    def before(self, count: int) -> tuple[FloatArray, IntArray]:
+        """Return the vectors and slots of the first `count` slots of the index."""
+        slots = self.slots[: self.count]
+        slots = slots[: np.searchsorted(slots, count)]
+        return self.vectors[: len(slots)], slots
+
+
 @dataclass(slots=True)
 class _Columns:
     """Parallel arrays with one element per slot, grown by half when full."""
@@ -182,6 +206,9 @@ class _Columns:
     scope: IntArray
     turn_key: IntArray
     session: IntArray
+    # The block that holds the vector, and its place there.
+    block: IntArray
+    place: IntArray
     length_chars: IntArray
     provenance: IntArray
     demotion: IntArray
@@ -214,13 +241,14 @@ class MemoryIndex:
         self.lock = threading.RLock()
         self._count = 0
         self._columns = _Columns.with_room(0)
-        self._blocks: list[FloatArray] = []
+        self._blocks: list[_Block] = []
+        self._blocks_of: dict[int, list[_Block]] = {}
         self._slot_of_row = np.empty(0, np.int64)
         self._session_codes: dict[str, int] = {}
         self._sorted_keys = np.empty(0, np.int64)
         self._sorted_slots = np.empty(0, np.int64)
         self._sorted_count = 0
-        self._mean = np.zeros(dimension, np.float32)
+        self.mean = np.zeros(dimension, np.float32)
         self._mean_count = 0
         self._dead_count = 0
 
@@ -262,24 +290,45 @@ class MemoryIndex:
         is_sound = are_unit(vectors)
         vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))
         self._columns.embedded[slots] = is_sound & [bool(entry.vector) for entry in entries]
-        done = 0
-        while done < len(vectors):
-            block, at = divmod(self._count, BLOCK_ROWS)
-            if block == len(self._blocks):
-                self._blocks.append(np.empty((BLOCK_ROWS, self.dimension), np.float32))
-            taken = min(BLOCK_ROWS - at, len(vectors) - done)
-            self._blocks[block][at : at + taken] = vectors[done : done + taken]
-            self._count += taken
-            done += taken
+        scopes = self._columns.scope[slots]
+        for scope in np.unique(scopes).tolist():
+            chosen = np.flatnonzero(scopes == scope)
+            self._put_vectors(scope, slots[chosen], vectors[chosen])
+        self._count += len(vectors)
         if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
             total = np.zeros(self.dimension, np.float64)
-            for filled, stop in self._filled(self._count):
-                total += filled[:stop].sum(axis=0, dtype=np.float64)
-            self._mean = store_mean(total, self._count).astype(np.float32)
+            for block in self._blocks:
+                total += block.vectors[: block.count].sum(axis=0, dtype=np.float64)
+            self.mean = store_mean(total, self._count).astype(np.float32)
             self._mean_count = self._count
             first = 0
         # Every row's product with the mean, so that centring needs no second pass.
-        self._columns.mean_dot[first : self._count] = self._dots(self._mean, self._count, first)
+        if first:
+            dots = self.vectors(np.arange(first, self._count)) @ self.mean
+        else:
+            dots = self.dots(self.mean, self._blocks_of, self._count)
+        self._columns.mean_dot[first : self._count] = dots
+
+    def _put_vectors(self, scope: int, slots: IntArray, vectors: FloatArray) -> None:
+        """Write vectors of one scope behind its others."""
+        blocks = self._blocks_of.setdefault(scope, [])
+        done = 0
+        while done < len(slots):
+            if not blocks or blocks[-1].count == len(blocks[-1].slots):
+                held = sum(block.count for block in blocks)
+                room = min(BLOCK_ROWS, max(FIRST_BLOCK_ROWS, held))
+                blocks.append(_Block(room, self.dimension, len(self._blocks)))
+                self._blocks.append(blocks[-1])
+            block = blocks[-1]
+            at = block.count
+            taken = min(len(block.slots) - at, len(slots) - done)
+            put = slots[done : done + taken]
+            block.vectors[at : at + taken] = vectors[done : done + taken]
+            block.slots[at : at + taken] = put
+            self._columns.block[put] = block.number
+            self._columns.place[put] = np.arange(at, at + taken)
+            block.count += taken
+            done += taken
 
     def add_columns(self, batch: IndexBatch) -> None:
         """Add memories whose vectors are stored elsewhere."""
@@ -314,28 +363,21 @@ class MemoryIndex:
         self._slot_of_row[rows] = slots
         return slots
 
-    def _filled(self, count: int) -> Iterable[tuple[FloatArray, int]]:
-        for number, block in enumerate(self._blocks):
-            stop = min(BLOCK_ROWS, count - number * BLOCK_ROWS)
-            if stop > 0:
-                yield block, stop
-
-    def _dots(self, vector: FloatArray, count: int, first: int = 0) -> FloatArray:
-        start = first // BLOCK_ROWS * BLOCK_ROWS
-        parts = [
-            block[:stop] @ vector
-            for number, (block, stop) in enumerate(self._filled(count))
-            if number * BLOCK_ROWS >= start
-        ]
-        dots = np.concatenate(parts) if parts else np.empty(0, np.float32)
-        return np.asarray(dots[first - start :], np.float32)
+    def dots(self, vector: FloatArray, scopes: Iterable[int], count: int) -> FloatArray:
+        """Return the products of the vectors of some scopes with one, by slot; 0 for others."""
+        dots = np.zeros(count, np.float32)
+        for scope in scopes:
+            for block in tuple(self._blocks_of.get(scope, ())):
+                vectors, slots = block.before(count)
+                dots[slots] = vectors @ vector
+        return dots
 
     # -- searching ------------------------------------------------------------------------
 
-    def view(self, scopes: Iterable[int]) -> View:
+    def view(self, scopes: Sequence[int]) -> View:
         """Return the view of what is open to a search now."""
         with self.lock:
-            return View(self, self._count, self._open(scopes, self._count))
+            return View(self, scopes, self._count, self._open(scopes, self._count))
 
     def _open(self, scopes: Iterable[int], count: int) -> BoolArray:
         inside = np.zeros(count, np.bool_)
@@ -347,10 +389,12 @@ class MemoryIndex:
     def vectors(self, slots: IntArray) -> FloatArray:
         """Return the vectors of slots, zero where there is none."""
         found = np.zeros((len(slots), self.dimension), np.float32)
-        for number, block in enumerate(self._blocks):
-            inside = slots // BLOCK_ROWS == number
-            if inside.any():
-                found[inside] = block[slots[inside] % BLOCK_ROWS]
+        if not self.dimension:
+            return found
+        blocks, places = self._columns.block[slots], self._columns.place[slots]
+        for number in np.unique(blocks).tolist():
+            inside = np.flatnonzero(blocks == number)
+            found[inside] = self._blocks[number].vectors[places[inside]]
         return found
 
     def slots_of(self, rows: IntArray) -> IntArray:
@@ -387,13 +431,13 @@ class MemoryIndex:
             count, columns = self._count, self._columns
             open_ = self._open((scope,), count) & columns.embedded[:count]
         parts = []
-        for number, (block, stop) in enumerate(self._filled(count)):
-            start = number * BLOCK_ROWS
-            cosines = vectors @ block[:stop].T
+        for block in tuple(self._blocks_of.get(scope, ())):
+            held, slots_held = block.before(count)
+            cosines = vectors @ held.T
             asked, places = np.nonzero(cosines >= floor)
-            inside = open_[places + start]
+            inside = open_[slots_held[places]]
             asked, places = asked[inside], places[inside]
-            parts.append((asked, places + start, cosines[asked, places]))
+            parts.append((asked, slots_held[places], cosines[asked, places]))
         asked, slots, found = (
             (np.concatenate(part) for part in zip(*parts, strict=True))
             if parts
