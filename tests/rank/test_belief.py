@@ -139,7 +139,12 @@ def test_a_full_word_on_either_side_is_just_enough_for_a_contest() -> None:
     assert Belief(support=1.0, doubt=1.0).is_contested
     assert not Belief(support=1.0, doubt=0.99).is_contested
     assert Belief(support=3.0, doubt=1.0).is_contested
-    assert not Belief(support=1.0, doubt=3.01).is_contested
+    assert not Belief(support=0.2, doubt=1.2).is_contested
+
+
+def test_a_memory_that_only_misled_is_contested() -> None:
+    assert Belief(doubt=1.4).is_contested
+    assert not Belief(doubt=0.9).is_contested
 
 
 def test_a_single_protest_among_many_is_not_a_contest() -> None:

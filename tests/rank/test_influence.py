@@ -58,13 +58,13 @@ def plain(
     baseline: list[int], predictor: list[int], labels: list[float], k: int
 ) -> ComparisonOutcome:
     """The same once more, with lists and loops."""
-    gains = [max(0.0, label) for label in labels]
-    ideal = dcg(sorted(gains, reverse=True))
-    count = range(len(gains))
+    sizes = [abs(label) for label in labels]
+    ideal = dcg(sorted(sizes, reverse=True))
+    count = range(len(labels))
 
     def quality(order: list[int]) -> tuple[float, float]:
-        logs = [gains[one] * math.log(place) for place, one in enumerate(order, 1)]
-        return dcg([gains[one] for one in order]) / ideal, -sum(logs) / sum(gains)
+        logs = [labels[one] * math.log(place) for place, one in enumerate(order, 1)]
+        return dcg([labels[one] for one in order]) / ideal, -sum(logs) / sum(sizes)
 
     by_baseline = sorted(count, key=lambda one: baseline[one])
     by_predictor = sorted(count, key=lambda one: predictor[one])
@@ -135,8 +135,16 @@ def test_a_label_that_is_no_number_is_no_gain() -> None:
     )
 
 
-def test_harm_counts_as_no_help_and_no_more() -> None:
-    assert compare([1, 2], [2, 1], [-1.0, 0.5]) == compare([1, 2], [2, 1], [0.0, 0.5])
+def test_an_order_with_a_misleading_memory_first_is_worse_than_one_with_an_unused_one() -> None:
+    misled = compare([1, 2, 3], [3, 2, 1], [-1.0, 0.5, 0.0])
+    unused = compare([1, 2, 3], [3, 2, 1], [0.0, 0.5, 0.0])
+    assert misled is not None
+    assert unused is not None
+    # The helpful memory is second in both orders, so only harm tells them apart.
+    assert unused.won == 0.5
+    assert misled.won == 1.0
+    assert misled.baseline_ndcg < 0.0 < unused.baseline_ndcg
+    assert misled.log_rank[-1] > 0.0
 
 
 def test_only_the_order_among_the_labelled_counts() -> None:

@@ -21,6 +21,8 @@ PRIOR_MASS = 4.0
 # Contested: this much evidence on either side, and this share on the smaller one.
 CONTESTED_MASS = 1.0
 CONTESTED_SHARE = 0.25
+# Two sessions in which a memory misled bring its usefulness below this, if it never helped.
+MISLED_USEFULNESS = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,10 @@ class Belief:
 
     @property
     def is_contested(self) -> bool:
-        """Return whether there is much evidence for the claim and much against it."""
+        """Return whether much evidence is against the claim, with or without much for it."""
         lesser = min(self.support, self.doubt)
-        return lesser >= CONTESTED_MASS and lesser >= CONTESTED_SHARE * (self.support + self.doubt)
+        is_split = lesser >= CONTESTED_SHARE * (self.support + self.doubt)
+        return (lesser >= CONTESTED_MASS and is_split) or self.usefulness < MISLED_USEFULNESS
 
 
 Status = Literal["promoted", "clarification_required", "rejected"]

@@ -190,31 +190,35 @@ def compare(
     baseline_ranks: ArrayLike, predictor_ranks: ArrayLike, labels: ArrayLike, k: int = RRF_K
 ) -> ComparisonOutcome | None:
     """Compare both orders of the labelled candidates with their labels; None without a gain."""
-    gains = np.maximum(np.nan_to_num(np.asarray(labels, np.float64), nan=0.0), 0.0)
-    if not gains.any():
+    values = np.nan_to_num(np.asarray(labels, np.float64), nan=0.0)
+    if not (values > 0.0).any():
         return None
-    given = np.arange(len(gains))
+    given = np.arange(len(values))
     # Among these candidates alone; equal ones in the order given.
     baseline = ranks(-np.asarray(baseline_ranks, np.float64), given)
     predictor = ranks(-np.asarray(predictor_ranks, np.float64), given)
-    base = _quality(baseline, gains)
+    base = _quality(baseline, values)
     fused = [
-        _quality(ranks(rrf(baseline, predictor, alpha, k), baseline), gains) for alpha in ALPHAS
+        _quality(ranks(rrf(baseline, predictor, alpha, k), baseline), values) for alpha in ALPHAS
     ]
     return ComparisonOutcome(
-        predictor_ndcg=_quality(predictor, gains)[0],
+        predictor_ndcg=_quality(predictor, values)[0],
         baseline_ndcg=base[0],
         ndcg=tuple(ndcg - base[0] for ndcg, _ in fused),
         log_rank=tuple(log_rank - base[1] for _, log_rank in fused),
     )
 
 
-def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
-    """Return NDCG@10 of an order, and the negative mean log rank of helpful memories."""
-    seen = np.where(places <= DEPTH, gains / np.log2(places + 1.0), 0.0).sum()
-    best = np.sort(gains)[::-1][:DEPTH]
-    ideal = float((best / np.log2(np.arange(len(best)) + 2.0)).sum())
-    return float(seen) / ideal, -float(gains @ np.log(places) / gains.sum())
+def _quality(places: Rows, values: Floats) -> tuple[float, float]:
+    """Return NDCG@10 of an order, and the negative mean log rank of helpful memories.
+
+    A memory that misled counts against the order as much as a helpful one counts for it.
+    """
+    seen = np.where(places <= DEPTH, values / np.log2(places + 1.0), 0.0).sum()
+    sizes = np.abs(values)
+    largest = np.sort(sizes)[::-1][:DEPTH]
+    ideal = float((largest / np.log2(np.arange(len(largest)) + 2.0)).sum())
+    return float(seen) / ideal, -float(values @ np.log(places) / sizes.sum())
 
 
 def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:

@@ -22,7 +22,7 @@ from meritory.engine.feedback.reading import (
     read,
     still_wrong,
 )
-from meritory.engine.learning.label import belief_from, put_beliefs
+from meritory.engine.learning.label import count_testimony
 from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import (
     Prepared,
@@ -304,10 +304,4 @@ def _update_beliefs(services: Services, event: FeedbackEvent, transaction: Trans
     added = {memory_id: testimony(event.polarity) for memory_id in event.memory_ids}
     if event.memory_id is not None:
         added[event.memory_id] = testimony(feedback.UP)
-    proofs = services.store.proofs(event.user, list(added))
-    testimonies = transaction.add_testimony(event.user, event.id, added)
-    beliefs = {
-        memory_id: belief_from(proofs.get(memory_id, ()), evidence, now)
-        for memory_id, evidence in testimonies.items()
-    }
-    put_beliefs(transaction, event.user, beliefs)
+    count_testimony(services.store, transaction, event.user, event.id, added)

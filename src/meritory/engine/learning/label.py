@@ -183,6 +183,23 @@ def belief_from(proofs: Sequence[Proof], testimony: Sequence[Testimony], now: da
     return belief.faded(belief.believe(events), epoch_days(now))
 
 
+def count_testimony(
+    store: Store,
+    transaction: Transaction,
+    user: str,
+    source_id: str,
+    added: Mapping[str, Testimony],
+) -> None:
+    """Store testimony of one source on memories, and the beliefs that follow from it."""
+    proofs = store.proofs(user, list(added))
+    testimonies = transaction.add_testimony(user, source_id, added)
+    beliefs = {
+        memory_id: belief_from(proofs.get(memory_id, ()), evidence, added[memory_id].at)
+        for memory_id, evidence in testimonies.items()
+    }
+    put_beliefs(transaction, user, beliefs)
+
+
 def put_beliefs(transaction: Transaction, user: str, beliefs: Mapping[str, Belief]) -> None:
     """Store beliefs, and the usefulness that ranking reads."""
     transaction.put_beliefs(user, beliefs)

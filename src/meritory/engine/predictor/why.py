@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Candidate, SessionMemory, SessionRecord
 from meritory.engine.predictor.state import load_checkpoint
@@ -152,6 +153,11 @@ def _left_out_reason(facts: WhyFacts, candidate: Candidate) -> str:
         return (
             "not worth saying: no word in common with the context, not near it in meaning"
             f" (floor {floor:g}), and it never helped before"
+        )
+    if values and values["stored_usefulness"] < MISLED_USEFULNESS:
+        return (
+            f"it misled more than it helped: usefulness {values['stored_usefulness']:.2f};"
+            " confirm or forget it in `meritory review`"
         )
     others = [
         one.candidate

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from meritory.domain.errors import Conflict, InputError
-from meritory.domain.feedback import Contested
+from meritory.domain.feedback import MISLED_USEFULNESS, Contested, Testimony, Witness
 from meritory.domain.memory import EveryScope, MemoryRecord, Scope
 from meritory.domain.quality import (
     REVIEW_ACTIONS,
@@ -24,6 +24,7 @@ from meritory.domain.quality import (
 )
 from meritory.domain.world import epoch_days
 from meritory.engine.feedback.summary import contested
+from meritory.engine.learning.label import count_testimony
 from meritory.engine.memories import pairs, purge, write
 from meritory.engine.memories.validate import PROPOSED_PIN, checked_choice
 from meritory.engine.services import Services
@@ -116,8 +117,17 @@ def _confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
         return confirmed
     # A contested memory has nothing to change, but a person has answered.
     if any(row.memory.id == record.id for row in _undecided(services, record.user)):
+        _count_confirmation(services, record)
         return pairs.note_confirmed(services, confirmed)
     raise Conflict(f"{record.id} has nothing to confirm", hint="see `meritory review --list`")
+
+
+def _count_confirmation(services: Services, record: MemoryRecord) -> None:
+    """Count the confirmation as evidence for a memory, so that one that misled is shown again."""
+    world, store, user = services.world, services.store, record.user
+    witness: Witness = "person" if services.is_person else "agent"
+    source_id, added = world.new_id(), {record.id: Testimony(world.now(), witness, 1.0)}
+    store.write(user, lambda t: count_testimony(store, t, user, source_id, added))
 
 
 # -- items ------------------------------------------------------------------------------------
@@ -187,7 +197,10 @@ def _proposed(record: MemoryRecord) -> str:
 
 
 def _evidence(row: Contested) -> str:
-    return f"reports disagree: {row.belief.support:.1f} for it, {row.belief.doubt:.1f} against it"
+    masses = f"{row.belief.support:.1f} for it, {row.belief.doubt:.1f} against it"
+    if row.belief.usefulness < MISLED_USEFULNESS:
+        return f"it misled sessions, so it is not shown: {masses}"
+    return f"reports disagree: {masses}"
 
 
 def _undecided(services: Services, user: str) -> list[Contested]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import Conflict, InputError, NotFound
+from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
@@ -221,7 +222,7 @@ def select_recalled(run: PromptRun) -> None:
         records = services.store.fetch(session.scope, part, now)
         in_order = ((row, records[row]) for row in part.tolist() if row in records)
         in_order = ((row, one) for row, one in in_order if not is_stored_by(session, one))
-        fresh |= {row: record for row, record in in_order if record.id not in barred}
+        fresh |= {row: one for row, one in in_order if one.id not in barred and not has_misled(one)}
         if len(fresh) >= run.read_count:
             break
     if asks_about_now(text):
@@ -267,6 +268,11 @@ def select_undelivered(run: PromptRun) -> None:
     fresh = (again[memory_id] for memory_id in again if memory_id not in known)
     run.memories = (*again.values(), *(one for one in run.memories if one.id not in again))
     run.candidates = (*run.candidates, *(_unranked(record, 1.0, "recall") for record in fresh))
+
+
+def has_misled(record: MemoryRecord) -> bool:
+    """Return whether a memory misled more than it helped, and is not required."""
+    return record.usefulness < MISLED_USEFULNESS and not record.is_binding
 
 
 def near_prompt(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import BadReply
+from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate, CandidateSource
 from meritory.domain.world import epoch_days
@@ -41,6 +42,8 @@ TRAVERSAL_LIMIT = 50
 CHAIN = "chain"
 # A memory younger than this is never shown for exploration.
 EXPLORE_AFTER_DAYS = 1.0
+# The final score of a memory that misled is this share of its own: no place among the first.
+MISLED_FACTOR = 0.5
 # Worth showing whatever the session is about.
 STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
 
@@ -378,7 +381,9 @@ def diversify(run: Ranking) -> None:
     )
     final, overlaps = np.empty(len(ordered)), np.empty(len(ordered), np.int64)
     final[ordered], overlaps[ordered] = spread.scores, spread.overlaps
-    is_worth, is_old = _is_worth(run), np.zeros(len(final), np.bool_)
+    has_misled = _has_misled(run)
+    final = np.where(has_misled, MISLED_FACTOR * final, final)
+    is_worth, is_old = _is_worth(run) & ~has_misled, np.zeros(len(final), np.bool_)
     place = {memory_id: index for index, memory_id in enumerate(pool.ids)}
     is_about_past = bool(run.present) and asks_about_past(run.context.text)
     for old_id, new_id in run.present.items():
@@ -387,7 +392,7 @@ def diversify(run: Ranking) -> None:
             # the session is about the past.
             old, new = place[old_id], place[new_id]
             final[new] = max(final[new], final[old])
-            is_worth[new] |= is_worth[old]
+            is_worth[new] |= is_worth[old] and not has_misled[new]
             is_old[old] = not is_about_past
     order = ordered[spread.order]
     order = order[np.lexsort((is_old[order], -final[order]))]
@@ -397,7 +402,7 @@ def diversify(run: Ranking) -> None:
     run.is_worth = (is_worth & ~is_old)[order]
     created_days = np.array([trait.created_days for trait in pool.traits], np.float64)
     is_settled = epoch_days(run.context.now) - created_days > EXPLORE_AFTER_DAYS
-    run.can_explore = (is_settled & ~is_old)[order]
+    run.can_explore = (is_settled & ~is_old & ~has_misled)[order]
     run.baseline_ranks = fusion.baseline_ranks[order]
     run.predictor_ranks = fusion.predictor_ranks[order]
     run.overlaps = overlaps[order]
@@ -435,6 +440,17 @@ def _candidates(run: Ranking, order: Rows, final: Floats) -> tuple[Candidate, ..
         repeat(features.FEATURE_VERSION),
     )
     return tuple(map(Candidate, *columns))
+
+
+def _has_misled(run: Ranking) -> Flags:
+    """Return which candidates misled more than they helped; what is required is never one.
+
+    The seed's formula already ranks by usefulness, and stays as it is.
+    """
+    if run.services.policy.predictor.composite == "seed":
+        return np.zeros(len(run.pool.traits), np.bool_)
+    usefulness = np.array([trait.usefulness for trait in run.pool.traits], np.float64)
+    return np.asarray((usefulness < MISLED_USEFULNESS) & ~run.pool.required, np.bool_)
 
 
 def _is_worth(run: Ranking) -> Flags:
