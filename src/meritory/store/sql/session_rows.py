@@ -22,8 +22,10 @@ _NOT_EXPORTED = frozenset({"user", "session"})
 _NUMBER_MAX = 1 << 62
 # Columns that reads decode. Other columns hold text, which may begin like JSON.
 _JSON = frozenset(
-    """used origins label_parts offer missing_topics predictor_top_ids baseline_top_ids
-    relevance_scores replay_ndcg replay_log_rank""".split()
+    (
+        *("used", "origins", "label_parts", "offer", "missing_topics", "relevance_scores"),
+        *("predictor_top_ids", "baseline_top_ids", "replay_ndcg", "replay_log_rank"),
+    )
 )
 _TYPES: Mapping[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (int, float)}
 
