@@ -317,8 +317,8 @@ def _is_repeated(said: str, at: int, turns: Sequence[Turn], plain: Sequence[str]
     """
     if len(said) < REPEATED_MIN_CHARS:
         return False
-    bare = " ".join(said.split()).rstrip(".!? ")
-    holders = [index for index, text in enumerate(plain) if bare in text]
+    bare = " ".join(said.lower().split()).rstrip(".!? ")
+    holders = [index for index, text in enumerate(plain) if bare in text.lower()]
     other = next((index for index in holders if turns[index].role != "user"), None)
     first = next((index for index in holders if turns[index].role == "user"), at)
     return other is not None and (other < first or turns[other].role in _RECEIVED_ROLES)
