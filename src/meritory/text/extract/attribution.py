@@ -356,7 +356,8 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
     own = _without_quotations(own_words(turns[index].text))
     if not quoted.search(own):
         return QuoteAttribution("assistant_derived", "tool", index, said)
-    if not _supports(own, content) or _is_negated(said) != _is_negated(content):
+    is_changed = _is_negated(said) != _is_negated(content) or _makes_a_rule(own, content)
+    if is_changed or not _supports(own, content):
         return QuoteAttribution("assistant_derived", "agent", index, said)
     return QuoteAttribution("user_stated", "user", index, said)
 
@@ -364,6 +365,13 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
 def _is_negated(text: str) -> bool:
     found = _WORDS.findall(text.lower().replace("’", "'"))
     return any(word in NEGATIONS or word.endswith("n't") for word in found)
+
+
+def _makes_a_rule(said: str, content: str) -> bool:
+    """Return whether a claim says "always" or the like, and the text nothing of the kind."""
+    rules, future = (word_set("en/quotes", name) for name in ("rules", "future"))
+    told, claimed = ({*_WORDS.findall(text.lower())} for text in (said, content))
+    return bool(claimed & rules) and not told & (rules | future)
 
 
 def _supports(said: str, content: str) -> bool:
