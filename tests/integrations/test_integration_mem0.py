@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meritory import Memory as Engine
-from meritory.domain.errors import InputError, NotFound
+from meritory.domain.errors import InputError, NotFound, PersonOnly
 from meritory.integrations.mem0 import Memory
 
 TALK = [
@@ -116,6 +116,25 @@ def test_a_memory_is_changed_deleted_and_has_a_history(memory: Memory) -> None:
     assert memory.get("nobody") is None
     with pytest.raises(NotFound):
         memory.delete("nobody")
+
+
+def test_what_a_person_pinned_is_not_changed_through_mem0(tmp_path: Path) -> None:
+    with Memory(path=tmp_path / "m.db") as memory, Engine(tmp_path / "m.db") as person:
+        name = memory.add("I live in Lisbon", user_id="default")["results"][0]["id"]
+        memory.add("My cat is called Mog", user_id="default")
+        person.update(name, pinned=True)
+        for change in (
+            lambda: memory.delete(name),
+            lambda: memory.update(name, text="I live in Porto"),
+            lambda: memory.delete_all(user_id="default"),
+            lambda: memory.reset(),
+        ):
+            with pytest.raises(PersonOnly):
+                change()
+        assert texts(memory.get_all(user_id="default")) == {
+            "I live in Lisbon",
+            "My cat is called Mog",
+        }
 
 
 def test_what_has_expired_is_not_shown(memory: Memory) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Self
 
 from meritory.api.memory import Memory as EmbeddedMemory
-from meritory.domain.errors import InputError, NotFound
+from meritory.domain.errors import InputError, NotFound, PersonOnly
 from meritory.domain.memory import MemoryRecord, Source
 from meritory.integrations.core import all_tagged
 from meritory.text.extract.rules import without_questions
@@ -110,28 +110,29 @@ class Mem0Memory:
             changes["valid_until"] = _until(expiration_date)
         if not changes:
             raise InputError("nothing to change was given", hint="give text or metadata")
+        _unbound([record])
         engine.update(record.id, **changes)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
         """Forget one memory."""
         engine, record = self._find(memory_id)
-        engine.forget(record.id)
+        engine.forget(record.id, origin="agent")
         return {"message": "Memory deleted successfully!"}
 
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Forget all memories of a user, an agent or a run."""
+        """Forget all memories of a user, an agent or a run; none if a person bound one of them."""
         engine, owner = self._for(user_id=user_id, agent_id=agent_id, run_id=run_id)
-        for record in list(_listed(engine, owner)):
-            engine.forget(record.id)
+        for record in _unbound(_listed(engine, owner)):
+            engine.forget(record.id, origin="agent")
         return {"message": "Memories deleted successfully!"}
 
     def reset(self) -> None:
         """Erase every memory that this class stored for the default user, with its history."""
         engine = self._engine.view()
-        for record in list(all_tagged(engine, TAG, include_gone=True)):
+        for record in _unbound(all_tagged(engine, TAG, include_gone=True)):
             engine.forget(record.id, purge=True)
 
     # -- reading --------------------------------------------------------------------------
@@ -261,6 +262,18 @@ def _listed(engine: EmbeddedMemory, owner: Mapping[str, str]) -> Iterator[Memory
     for record in all_tagged(engine, tags[-1] if tags else TAG):
         if set(tags) <= set(record.tags):
             yield record
+
+
+def _unbound(records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
+    """Return memories to change; raise PersonOnly for a pin or a constraint: agents call mem0."""
+    found = list(records)
+    for record in found:
+        if record.is_live and record.is_binding:
+            raise PersonOnly(
+                f"{record.id} is pinned or a constraint; only a person may change it",
+                hint=f"run `meritory edit {record.id}` or `meritory forget {record.id}`",
+            )
+    return found
 
 
 def _fits(record: MemoryRecord, wanted: Mapping[str, Any], *, show_expired: bool = False) -> bool:
