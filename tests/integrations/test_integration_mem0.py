@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from meritory import Memory as Engine
 from meritory.domain.errors import InputError, NotFound, PersonOnly
-from meritory.integrations.mem0 import Memory
+from meritory.integrations.mem0 import AsyncMemory, Mem0Memory, Memory
 
 TALK = [
     {"role": "system", "content": "You are helpful"},
@@ -116,6 +117,26 @@ def test_a_memory_is_changed_deleted_and_has_a_history(memory: Memory) -> None:
     assert memory.get("nobody") is None
     with pytest.raises(NotFound):
         memory.delete("nobody")
+
+
+def test_a_deleted_memory_is_gone_for_its_id(memory: Memory) -> None:
+    name = memory.add("I live in Lisbon", user_id="ann")["results"][0]["id"]
+    memory.delete(name)
+    assert memory.get(name) is None
+    assert [one["event"] for one in memory.history(name)] == ["ADD", "DELETE"]
+
+
+def test_the_async_class_has_the_same_methods(tmp_path: Path) -> None:
+    async def use() -> None:
+        memory = AsyncMemory(path=tmp_path / "m.db")
+        await memory.add(TALK, user_id="ann")
+        found = await memory.search("where does Ann live?", filters={"user_id": "ann"})
+        assert "I live in Lisbon" in texts(found)
+        await memory.close()
+
+    asyncio.run(use())
+    verbs = {name for name in vars(Mem0Memory) if not name.startswith("_")} - {"from_config"}
+    assert verbs <= vars(AsyncMemory).keys()
 
 
 def test_what_a_person_pinned_is_not_changed_through_mem0(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Self
 
+from meritory.api.async_memory import on_thread
 from meritory.api.memory import Memory as EmbeddedMemory
 from meritory.domain.errors import InputError, NotFound, PersonOnly
 from meritory.domain.memory import MemoryRecord, Source
@@ -51,6 +52,7 @@ class Mem0Memory:
 
     def add(
         self,
+        /,
         messages: str | Mapping[str, Any] | list[Any],
         *,
         user_id: str | None = None,
@@ -138,15 +140,16 @@ class Mem0Memory:
     # -- reading --------------------------------------------------------------------------
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
-        """Return one memory, None without one."""
+        """Return one memory, None without one or after its deletion."""
         try:
             engine, record = self._find(memory_id)
         except NotFound:
             return None
-        return _item(engine, record)
+        return None if record.deleted_at is not None else _item(engine, record)
 
     def get_all(
         self,
+        /,
         *,
         filters: Mapping[str, Any] | None = None,
         top_k: int = 20,
@@ -167,6 +170,7 @@ class Mem0Memory:
 
     def search(
         self,
+        /,
         query: str,
         *,
         top_k: int = 20,
@@ -363,5 +367,23 @@ def _until(day: Any) -> datetime | None:
     return found.replace(hour=23, minute=59, second=59, tzinfo=UTC)
 
 
-# The name that programs written for mem0 import.
-Memory = Mem0Memory
+class AsyncMem0Memory:
+    """mem0's class for programs that must not block."""
+
+    def __init__(self, config: Any = None, **options: Any) -> None:
+        self._sync = Mem0Memory(config, **options)
+
+    add = on_thread(Mem0Memory.add)
+    update = on_thread(Mem0Memory.update)
+    delete = on_thread(Mem0Memory.delete)
+    delete_all = on_thread(Mem0Memory.delete_all)
+    reset = on_thread(Mem0Memory.reset)
+    get = on_thread(Mem0Memory.get)
+    get_all = on_thread(Mem0Memory.get_all)
+    search = on_thread(Mem0Memory.search)
+    history = on_thread(Mem0Memory.history)
+    close = on_thread(Mem0Memory.close)
+
+
+# The names that programs written for mem0 import.
+Memory, AsyncMemory = Mem0Memory, AsyncMem0Memory
