@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from meritory.connect.desired import Document, Item, Member, Word
+from meritory.connect.json_edit import first_loose
 
 BOM = "\ufeff"
 # What every JSON file may look like, whoever reads it.
@@ -76,7 +77,7 @@ def user_files(document: Document) -> dict[str, str]:
     for name, value in _occupied(document):
         for style, text in _styles(value):
             found[f"{name}, {style}"] = text
-    return found
+    return {name: text for name, text in found.items() if not first_loose(text, document.refused)}
 
 
 def _occupied(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -85,6 +85,44 @@ def test_the_place_of_a_mistake_is_told(desk: Desk) -> None:
         prepare_connect("claude-code", desk.home, desk.env)
 
 
+COMMENT = '{\n  // mine\n  "theme": "a\\"//" /* yours */\n}\n'
+COMMA = '{\n  "list": [1, 2],\n}\n'
+INNER_COMMA = '{"list": [1, 2, /* 3 */]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("claude-code", text) for text in (COMMENT, COMMA, INNER_COMMA)),
+        *(("codex", text) for text in (COMMENT, COMMA)),
+        *(("gemini-cli", text) for text in (COMMA, INNER_COMMA)),
+    ],
+)
+def test_a_file_that_its_client_does_not_load_is_refused(name: str, text: str, desk: Desk) -> None:
+    path = desk.documents(name)[0].path
+    desk.put(path, text)
+    with pytest.raises(InputError, match="its client loads nothing") as caught:
+        prepare_connect(name, desk.home, desk.env)
+    assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("gemini-cli", COMMENT), ("openclaw", COMMENT), ("openclaw", COMMA)]
+)
+def test_a_file_that_its_client_loads_is_edited(name: str, text: str, desk: Desk) -> None:
+    desk.put(desk.documents(name)[0].path, text)
+    assert desk.connect(name).is_real
+
+
+def test_the_doctor_names_a_file_that_its_client_no_longer_loads(desk: Desk) -> None:
+    desk.connect("claude-code")
+    path = desk.documents("claude-code")[0].path
+    desk.put(path, path.read_text("utf-8").replace("{", "{ // mine", 1))
+    (found,) = (one for one in harness_checks(desk.home, desk.env) if one.name == "claude-code")
+    assert found.status == "warn" and str(path) in found.detail
+    assert desk.disconnect("claude-code").is_real
+
+
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_what_is_no_plain_file_is_refused(kind: str, desk: Desk) -> None:
     path = desk.documents("claude-code")[0].path

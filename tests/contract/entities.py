@@ -78,6 +78,12 @@ class Entities:
         store.write("default", lambda t: t.put_dependencies("default", [(about("a"), about("b"))]))
         assert numbers(store.required(DEFAULT, ["topic:a"], NOW)) == [1, 2, 3]
 
+    def test_a_constraint_that_names_no_entity_is_required_everywhere(self, store: Store) -> None:
+        insert(store, record(1, kind="constraint"), record(2))
+        insert(store, record(3, kind="constraint", trust="untrusted"))
+        assert numbers(store.required(DEFAULT, [], NOW)) == [1]
+        assert numbers(store.required(DEFAULT, ["topic:a"], NOW)) == [1]
+
     def test_what_was_said_stays_and_what_was_read_is_read_anew(self, store: Store) -> None:
         first = record(1)
         item = indexed(first, attributes=(about("said", is_stated=True), about("read")))

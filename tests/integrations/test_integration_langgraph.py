@@ -13,7 +13,7 @@ from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from meritory import Memory
-from meritory.domain.errors import InputError, TooLarge
+from meritory.domain.errors import InputError, PersonOnly, TooLarge
 from meritory.integrations.langgraph import TAG, MeritoryStore, does_match
 
 VALUES: list[dict[str, Any]] = [
@@ -155,6 +155,20 @@ def test_putting_again_changes_and_deleting_forgets(store: MeritoryStore, memory
     store.delete(("a",), "k")
     store.delete(("a",), "k")
     assert store.get(("a",), "k") is None
+
+
+def test_the_store_is_an_agents_surface(store: MeritoryStore, memory: Memory) -> None:
+    store.put(("ann",), "home", {"text": "Ann lives in Lisbon"}, ttl=60)
+    (record,) = memory.page()
+    assert (record.provenance, record.origin) == ("assistant_derived", "agent")
+    bound = memory.update(record.id, pinned=True)
+    for value in (None, {"text": "Ann lives in Porto"}):
+        with pytest.raises(PersonOnly):
+            store.batch([PutOp(("ann",), "home", value)])
+    # Reading restarts no lifetime of a pin, and works.
+    found = store.get(("ann",), "home")
+    assert found is not None and found.value == {"text": "Ann lives in Lisbon"}
+    assert memory.get(bound.id) == bound
 
 
 def test_similar_items_stay_apart(store: MeritoryStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 from meritory import Memory as Engine
-from meritory.domain.errors import InputError, NotFound
-from meritory.integrations.mem0 import Memory
+from meritory.domain.errors import InputError, NotFound, PersonOnly
+from meritory.integrations.mem0 import AsyncMemory, Mem0Memory, Memory
 
 TALK = [
     {"role": "system", "content": "You are helpful"},
@@ -116,6 +117,45 @@ def test_a_memory_is_changed_deleted_and_has_a_history(memory: Memory) -> None:
     assert memory.get("nobody") is None
     with pytest.raises(NotFound):
         memory.delete("nobody")
+
+
+def test_a_deleted_memory_is_gone_for_its_id(memory: Memory) -> None:
+    name = memory.add("I live in Lisbon", user_id="ann")["results"][0]["id"]
+    memory.delete(name)
+    assert memory.get(name) is None
+    assert [one["event"] for one in memory.history(name)] == ["ADD", "DELETE"]
+
+
+def test_the_async_class_has_the_same_methods(tmp_path: Path) -> None:
+    async def use() -> None:
+        memory = AsyncMemory(path=tmp_path / "m.db")
+        await memory.add(TALK, user_id="ann")
+        found = await memory.search("where does Ann live?", filters={"user_id": "ann"})
+        assert "I live in Lisbon" in texts(found)
+        await memory.close()
+
+    asyncio.run(use())
+    verbs = {name for name in vars(Mem0Memory) if not name.startswith("_")} - {"from_config"}
+    assert verbs <= vars(AsyncMemory).keys()
+
+
+def test_what_a_person_pinned_is_not_changed_through_mem0(tmp_path: Path) -> None:
+    with Memory(path=tmp_path / "m.db") as memory, Engine(tmp_path / "m.db") as person:
+        name = memory.add("I live in Lisbon", user_id="default")["results"][0]["id"]
+        memory.add("My cat is called Mog", user_id="default")
+        person.update(name, pinned=True)
+        for change in (
+            lambda: memory.delete(name),
+            lambda: memory.update(name, text="I live in Porto"),
+            lambda: memory.delete_all(user_id="default"),
+            lambda: memory.reset(),
+        ):
+            with pytest.raises(PersonOnly):
+                change()
+        assert texts(memory.get_all(user_id="default")) == {
+            "I live in Lisbon",
+            "My cat is called Mog",
+        }
 
 
 def test_what_has_expired_is_not_shown(memory: Memory) -> None:

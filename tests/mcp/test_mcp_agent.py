@@ -270,3 +270,10 @@ def test_a_narrow_token_settles_only_its_own(daemon: Daemon) -> None:
     assert shown(daemon, user, shared["id"]) == shared
     body = {"content": CLAIM, "quote": SAID, "source": {"session_key": "n1"}}
     assert token_post(daemon, user, "write", body, project=PROJECT)["is_quoted"] is True
+
+
+def test_an_unknown_entity_is_searched_for(pipe: Pipe) -> None:
+    server = agent(pipe, "entity")
+    stored(server, "The staging server is called heron")
+    reply = server.tool("describe_entity", entity="staging")
+    assert reply["isError"] and "memory_search" in reply["content"][0]["text"]

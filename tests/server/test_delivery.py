@@ -75,6 +75,27 @@ def test_a_block_without_a_receipt_was_not_shown_and_comes_again(client: Client)
     assert client.printed(again) == 0
 
 
+def test_a_client_that_never_sends_receipts_is_offered_the_block_ever_more_rarely(
+    client: Client,
+) -> None:
+    client.start()
+    client.note(LOGIN)
+    offers = [client.prompt(f"what about lunch on day {number}?") for number in range(1, 18)]
+    numbers = [n for n, one in enumerate(offers, 1) if HERON in one["inject"]]
+    assert numbers == [1, 2, 4, 8, 16]
+    # It lost the block, and says now that it gets others.
+    client.printed(client.prompt("where does the login page live?"))
+    assert HERON in client.prompt("and lunch?")["inject"]
+
+
+def test_memories_of_prompts_come_again_ever_more_rarely_too(client: Client) -> None:
+    client.start()
+    client.note(LOGIN)
+    client.prompt("where does the login page live?")
+    offers = [client.prompt(f"what about lunch on day {number}?") for number in range(2, 10)]
+    assert [n for n, one in enumerate(offers, 2) if LOGIN in one["inject"]] == [2, 4, 8]
+
+
 def test_a_prompts_memories_without_a_receipt_come_with_the_next(client: Client) -> None:
     client.printed(client.start())
     client.note(LOGIN)

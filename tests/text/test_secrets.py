@@ -138,6 +138,7 @@ def test_values_betrayed_by_the_words_around_them(text: str, kind: str) -> None:
         ("private key 0x" + made_up(64, HEX)[:-2] + "a7", made_up(64, HEX)[:-2] + "a7"),
         ("seed phrase: " + "ocean olive panther " * 4, "ocean olive panther " * 3 + "ocean olive"),
         ("TOTP secret: JBSWY3DPEHPK3PXPJBSW", "JBSWY3DPEHPK3PXPJBSW"),
+        ("the TOTP secret MWAOPVCXJOXKBHKF goes into the vault", "MWAOPVCXJOXKBHKF"),
         ("root:$6$aB3dE6gH$" + made_up(86), made_up(86)),
         ("card 5395 7876 3621 4862 exp 12/27", "5395 7876 3621 4862"),
         ("pay to DE89370400440532013000 please", "DE89370400440532013000"),

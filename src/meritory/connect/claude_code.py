@@ -48,10 +48,13 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     if place.hides_ratings or any(event == DISPLAY for event, _, _ in present):
         hooks += desired.grouped((DISPLAY,), {**handler, "command": place.commands.hiding_line})
     documents = (
-        desired.Document(folder / "settings.json", wishes=(*hooks, *allowed)),
+        desired.Document(
+            folder / "settings.json", wishes=(*hooks, *allowed), refused=desired.STRICT
+        ),
         desired.Document(
             state,
             wishes=(desired.server(place.commands.mcp, "mcpServers", "meritory", type="stdio"),),
+            refused=desired.STRICT,
         ),
     )
     notes = ("open sessions are not connected; new ones are",)

@@ -45,7 +45,7 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     command, *args = place.commands.mcp
     table = {"command": command, "args": args, "startup_timeout_sec": 20}
     documents = (
-        desired.Document(folder / "hooks.json", wishes=hooks),
+        desired.Document(folder / "hooks.json", wishes=hooks, refused=desired.STRICT),
         desired.Document(
             folder / "config.toml",
             "toml",

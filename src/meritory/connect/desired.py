@@ -36,6 +36,8 @@ _HIDING: Final = "--hide-ratings"
 Message = dict[str, Any]
 Status = Literal["ok", "warn", "fail"]
 Syntax = Literal["json", "json5", "toml", "text"]
+# Clients that read plain JSON.
+STRICT: Final = frozenset({"comment", "comma"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class Document:
     wishes: tuple[Wish, ...] = ()
     # The content of a file that only Meritory writes.
     text: str = ""
+    # For which its client loads nothing of the file: "comment", "comma" (before the end of a list).
+    refused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,10 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
         # Needed only where servers must be listed.
         desired.Word(("mcp", "allowed"), "meritory", if_present=True),
     )
-    return desired.HarnessSetup((desired.Document(root(place) / "settings.json", wishes=wishes),))
+    # It reads comments.
+    refused = frozenset({"comma"})
+    settings = desired.Document(root(place) / "settings.json", wishes=wishes, refused=refused)
+    return desired.HarnessSetup((settings,))
 
 
 def checks(place: desired.InstallTarget) -> list[desired.Finding]:

@@ -26,6 +26,11 @@ _BLANKS = re.compile(r"[ \t]*")
 _BLANK = re.compile(r"[\s\ufeff]*")
 _SKIPPED = re.compile(r"(?:[\s\ufeff]+|//[^\n\r]*|/\*[\s\S]*?\*/)*")
 _COMMENT = re.compile(r"//[^\n\r]*|/\*.*?\*/", re.DOTALL)
+_LOOSE_SIGN = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(?P<comment>//[^\n\r]*|/\*.*?\*/)'
+    r"|(?P<comma>,)(?=(?:\s|//[^\n\r]*|/\*.*?\*/)*[}\]])",
+    re.DOTALL,
+)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _STRING5 = re.compile(
     r"'(?:[^'\\\n\r]|\\(?:\r\n|.))*'|\"(?:[^\"\\\n\r]|\\(?:\r\n|.))*\"", re.DOTALL
@@ -103,6 +108,15 @@ def read(text: str, dialect: Dialect = "json", opened: Container[str] | None = N
     if rest != len(text):
         raise JsonSyntaxError(text, rest, "something follows the end")
     return node
+
+
+def first_loose(text: str, kinds: Container[str]) -> JsonSyntaxError | None:
+    """Return where JSON has a comment or a trailing comma; `kinds` has "comment" and "comma"."""
+    for found in _LOOSE_SIGN.finditer(text):
+        if found.lastgroup in kinds:
+            what = "a comment" if found.lastgroup == "comment" else "a comma before the end"
+            return JsonSyntaxError(text, found.start(), what)
+    return None
 
 
 def gaps(text: str, at: int) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,7 @@ from meritory.connect.json_edit import (
     JsonSyntaxError,
     Node,
     applied,
+    first_loose,
     insertion,
     newline_of,
     plain,
@@ -42,6 +43,16 @@ class Merged:
     text: str
     made: Made = NOTHING_MADE
     conflicts: tuple[str, ...] = ()
+
+
+def check_loadable(text: str, document: Document) -> None:
+    """Raise InputError if the client refuses a file that other programs can read."""
+    found = first_loose(text, document.refused)
+    if found is not None:
+        raise InputError(
+            f"{found}; its client loads nothing of such a file",
+            hint="remove it, and try again; nothing was changed",
+        )
 
 
 def merged(text: str, document: Document, harness: str) -> Merged:

@@ -33,6 +33,7 @@ from meritory.connect.files import (
     text_of,
 )
 from meritory.connect.merge import (
+    check_loadable,
     is_empty,
     is_merged,
     is_our_text,
@@ -187,6 +188,7 @@ def _connecting(harness: str, document: Document, records: InstallRecord) -> Fil
     content = read_file(document.path)
     with _named(document.path):
         text = text_of(document.path, content)
+        check_loadable(text, document)
         if content is not None and is_merged(text, document, harness):
             conflicts = merged(text, document, harness).conflicts
             return FileChange(document.path, content, content, conflicts=conflicts)
@@ -340,6 +342,7 @@ def connection_of(harness: HarnessModule, documents: Sequence[Document]) -> Harn
                 commands += our_commands(text, document, harness.NAME)
             if content is None or not is_merged(text, document, harness.NAME):
                 lacking.append(document)
+            check_loadable(text, document)
         except MeritoryError as error:
             where = "" if str(document.path) in error.message else f"{document.path}: "
             trouble = trouble or where + error.message
@@ -355,7 +358,9 @@ def harness_findings(
     name, title = harness.NAME, harness.TITLE
     connect = f"`meritory connect {name}`"
     if connection.trouble and (is_found or connection.is_any):
-        return [Finding(name, "warn", connection.trouble, "fix the file; no program can read it")]
+        return [
+            Finding(name, "warn", connection.trouble, "fix the file; its client cannot read it")
+        ]
     if not connection.is_any:
         if setup.obstacles:
             return [Finding(name, "ok", "connected by its plugin"), *harness.checks(place)]

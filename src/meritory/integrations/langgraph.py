@@ -138,19 +138,18 @@ class MeritoryStore(BaseStore):
             stored = list(self._under(op.namespace, op.key))
             if op.value is None:
                 for item in stored:
-                    self._memory.forget(item.record.id)
+                    self._memory.forget(item.record.id, origin="agent")
                 return
             content, tags = _content_and_tags(op, op.value)
             until = _until(op.ttl)
             if stored:
-                self._memory.update(
-                    stored[0].record.id, content=content, tags=tags, valid_until=until
-                )
+                changes = {"content": content, "tags": tags, "valid_until": until}
+                self._memory.update(stored[0].record.id, **changes, origin="agent")
                 return
             source = Source(TAG, ".".join(op.namespace), op.key)
-            self._memory.remember(
-                content, tags=tags, source=source, valid_until=until, on_similar="keep"
-            )
+            fields = {"tags": tags, "source": source, "valid_until": until}
+            # The agent's tools write here, too.
+            self._memory.remember(content, **fields, origin="agent", on_similar="keep")
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         scored: list[tuple[StoredItem, float | None]] = []
@@ -195,9 +194,10 @@ class MeritoryStore(BaseStore):
                 yield stored
 
     def _refresh(self, stored: StoredItem, *, wanted: bool) -> None:
-        """Restart the lifetime of an item that was read."""
-        if wanted and stored.ttl is not None:
-            self._memory.update(stored.record.id, valid_until=_until(stored.ttl))
+        """Restart the lifetime of an item that was read; a person's pin or constraint keeps its."""
+        if wanted and stored.ttl is not None and not stored.record.is_binding:
+            until = _until(stored.ttl)
+            self._memory.update(stored.record.id, valid_until=until, origin="agent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Self
 
+from meritory.api.async_memory import on_thread
 from meritory.api.memory import Memory as EmbeddedMemory
-from meritory.domain.errors import InputError, NotFound
+from meritory.domain.errors import InputError, NotFound, PersonOnly
 from meritory.domain.memory import MemoryRecord, Source
 from meritory.integrations.core import all_tagged
 from meritory.text.extract.rules import without_questions
@@ -51,6 +52,7 @@ class Mem0Memory:
 
     def add(
         self,
+        /,
         messages: str | Mapping[str, Any] | list[Any],
         *,
         user_id: str | None = None,
@@ -110,42 +112,44 @@ class Mem0Memory:
             changes["valid_until"] = _until(expiration_date)
         if not changes:
             raise InputError("nothing to change was given", hint="give text or metadata")
+        _unbound([record])
         engine.update(record.id, **changes)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
         """Forget one memory."""
         engine, record = self._find(memory_id)
-        engine.forget(record.id)
+        engine.forget(record.id, origin="agent")
         return {"message": "Memory deleted successfully!"}
 
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Forget all memories of a user, an agent or a run."""
+        """Forget all memories of a user, an agent or a run; none if a person bound one of them."""
         engine, owner = self._for(user_id=user_id, agent_id=agent_id, run_id=run_id)
-        for record in list(_listed(engine, owner)):
-            engine.forget(record.id)
+        for record in _unbound(_listed(engine, owner)):
+            engine.forget(record.id, origin="agent")
         return {"message": "Memories deleted successfully!"}
 
     def reset(self) -> None:
         """Erase every memory that this class stored for the default user, with its history."""
         engine = self._engine.view()
-        for record in list(all_tagged(engine, TAG, include_gone=True)):
+        for record in _unbound(all_tagged(engine, TAG, include_gone=True)):
             engine.forget(record.id, purge=True)
 
     # -- reading --------------------------------------------------------------------------
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
-        """Return one memory, None without one."""
+        """Return one memory, None without one or after its deletion."""
         try:
             engine, record = self._find(memory_id)
         except NotFound:
             return None
-        return _item(engine, record)
+        return None if record.deleted_at is not None else _item(engine, record)
 
     def get_all(
         self,
+        /,
         *,
         filters: Mapping[str, Any] | None = None,
         top_k: int = 20,
@@ -166,6 +170,7 @@ class Mem0Memory:
 
     def search(
         self,
+        /,
         query: str,
         *,
         top_k: int = 20,
@@ -263,6 +268,18 @@ def _listed(engine: EmbeddedMemory, owner: Mapping[str, str]) -> Iterator[Memory
             yield record
 
 
+def _unbound(records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
+    """Return memories to change; raise PersonOnly for a pin or a constraint: agents call mem0."""
+    found = list(records)
+    for record in found:
+        if record.is_live and record.is_binding:
+            raise PersonOnly(
+                f"{record.id} is pinned or a constraint; only a person may change it",
+                hint=f"run `meritory edit {record.id}` or `meritory forget {record.id}`",
+            )
+    return found
+
+
 def _fits(record: MemoryRecord, wanted: Mapping[str, Any], *, show_expired: bool = False) -> bool:
     """Return whether a memory is one of the owner's, with the wanted metadata."""
     tags = _owner_tags(
@@ -350,5 +367,23 @@ def _until(day: Any) -> datetime | None:
     return found.replace(hour=23, minute=59, second=59, tzinfo=UTC)
 
 
-# The name that programs written for mem0 import.
-Memory = Mem0Memory
+class AsyncMem0Memory:
+    """mem0's class for programs that must not block."""
+
+    def __init__(self, config: Any = None, **options: Any) -> None:
+        self._sync = Mem0Memory(config, **options)
+
+    add = on_thread(Mem0Memory.add)
+    update = on_thread(Mem0Memory.update)
+    delete = on_thread(Mem0Memory.delete)
+    delete_all = on_thread(Mem0Memory.delete_all)
+    reset = on_thread(Mem0Memory.reset)
+    get = on_thread(Mem0Memory.get)
+    get_all = on_thread(Mem0Memory.get_all)
+    search = on_thread(Mem0Memory.search)
+    history = on_thread(Mem0Memory.history)
+    close = on_thread(Mem0Memory.close)
+
+
+# The names that programs written for mem0 import.
+Memory, AsyncMemory = Mem0Memory, AsyncMem0Memory

@@ -304,7 +304,11 @@ def capture_feedback(caller: Caller, given: Json) -> ToolReply:
 
 def describe_entity(caller: Caller, given: Json) -> ToolReply:
     """Describe an entity."""
-    view = find_entity(caller.memory, given["entity"])
+    try:
+        view = find_entity(caller.memory, given["entity"])
+    except NotFound as error:
+        hint = "memory_search finds memories that only mention it"
+        raise NotFound(error.message, hint=hint) from error
     ids = dict.fromkeys(name for members in view.aspects.values() for name in members)
     by_id = caller.memory.services.store.memories(caller.memory.scope.user, list(ids))
     records = [by_id[memory_id] for memory_id in ids if memory_id in by_id][:DESCRIBED_LIMIT_COUNT]

@@ -45,7 +45,7 @@ def is_named_secret(value: str, name: str, *, is_said: bool) -> bool:
     if len(value) < 6 or PLACEHOLDER.search(value) or "(" in value or "[" in value:
         return False
     is_password = _is_password(name)
-    if re.search(r"otp|2fa|mfa|authenticator", name) and _BASE32.fullmatch(value):
+    if _is_otp_seed(value, name):
         return True
     if _DOTTED_NAME.fullmatch(value) or not re.search(r"\d", value):
         # Without a digit, only a password with a symbol inside is recognisable.
@@ -70,6 +70,8 @@ def is_adjacent_secret(value: str, name: str) -> bool:
     """Return whether a value beside a name without a link ("password ...") is a secret."""
     if PLACEHOLDER.search(value) or _NAME_WITH_DIGITS.match(value) or re.search(r"^-|[(\[]", value):
         return False
+    if _is_otp_seed(value, name):
+        return True
     if not re.search(r"\d", value) or not re.search(r"[A-Za-z]", value):
         return False
     if not _is_password(name):
@@ -78,6 +80,11 @@ def is_adjacent_secret(value: str, name: str) -> bool:
     if len(value) < 6 or _NOT_A_PASSWORD.match(value):
         return False
     return _WORD_WITH_NUMBER.fullmatch(value) is not None or _class_count(value) >= 3
+
+
+def _is_otp_seed(value: str, name: str) -> bool:
+    is_of_otp = re.search(r"otp|2fa|mfa|authenticator", name) is not None
+    return is_of_otp and _BASE32.fullmatch(value) is not None
 
 
 def is_command_secret(value: str) -> bool:

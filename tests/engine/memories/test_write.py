@@ -474,8 +474,14 @@ def test_an_entity_that_names_nothing_is_refused_alone(memory: Memory) -> None:
 
 
 def test_a_confirmed_constraint_is_not_moved_to_another_thing_by_an_agent(memory: Memory) -> None:
-    made = memory.remember("Never push to main", origin="agent", kind="constraint")
+    made = memory.remember("Never push to main", origin="agent", kind="constraint", about="backend")
     memory.confirm(made.id)
     memory.remember("Never push to main", origin="agent", about="frontend", tags=["evil"])
     assert memory.required("the frontend") == []
     assert memory.get(made.id).tags == ()
+
+
+def test_a_constraint_on_everything_is_not_narrowed_by_an_agent(memory: Memory) -> None:
+    made = memory.remember("Never push to main", kind="constraint")
+    memory.remember("Never push to main", origin="agent", about="frontend", tags=["evil"])
+    assert memory.required("the backend") == [made.id]

@@ -15,9 +15,11 @@ from meritory import Memory
 from meritory.domain.errors import InputError
 from meritory.domain.memory import HistoryEntry, MemoryRecord
 from meritory.domain.quality import MemoryLink, Refusal
+from meritory.engine import pipeline
 from meritory.engine.predictor.state import known_state
 from meritory.engine.quality import maintenance
 from meritory.engine.rules.book import propose
+from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.transfer import export
 from meritory.engine.transfer.export import EXTRA_NAMES as NAMES
 from meritory.engine.transfer.export import HISTORY, MEMORY
@@ -248,6 +250,21 @@ def test_sessions_labels_and_models_come_back(desks: Desks, tmp_path: Path) -> N
     # The history of use goes on.
     session = copy.memory.session("next", context=NOTES[0])
     assert session.memories
+
+
+def test_texts_of_a_session_may_begin_like_json(desks: Desks, tmp_path: Path) -> None:
+    desk = desks()
+    learned(desk, 1)
+    said = "[ci] The font server is slow"
+    session = desk.memory.session("{run}", context=said)
+    pipeline.prompt(
+        desk.memory.services, PromptRequest("{run}", session.scope, said, cwd="[x]", typed=said)
+    )
+    session.end()
+    path = with_learned(desk.memory, tmp_path / "all.jsonl")
+    copy = desks("copy.db")
+    assert import_file(copy.memory.services, copy.memory.scope, path).problems == []
+    assert copy.store.typed("default", "{run}") == said
 
 
 def test_an_export_leaves_sessions_out_unless_they_are_asked_for(desk: Desk) -> None:

@@ -85,6 +85,33 @@ def test_a_repetition_of_a_result_is_not_the_users() -> None:
     assert claims([said, noted, shown]) == [EVIL.rstrip(".")]
 
 
+def test_case_does_not_make_a_repetition_the_users() -> None:
+    turns = [Turn("user", "read it"), Turn("result", f"1\t{EVIL}"), Turn("user", EVIL.upper())]
+    assert claims(turns) == []
+
+
 def test_secrets_are_not_stored_with_a_prompt() -> None:
     key = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     assert key not in typed_words(f"My token is {key}, keep it.")
+
+
+@pytest.mark.parametrize(
+    ("said", "claim", "provenance"),
+    [
+        ("I work at Initech and use Buildkite.", "Use Buildkite", "user_stated"),
+        ("I work at Initech and use Buildkite.", "Always use Buildkite", "assistant_derived"),
+        (
+            "I work at Initech and use Buildkite.",
+            "All of Initech uses Buildkite",
+            "assistant_derived",
+        ),
+        ("From now on use pnpm in this repo.", "Always use pnpm in this repo", "user_stated"),
+        ("Never push to main, please.", "Never push to main", "user_stated"),
+        ("Don't push to main, please.", "Never push to main", "user_stated"),
+    ],
+)
+def test_a_claim_that_makes_a_rule_of_a_statement_is_the_models(
+    said: str, claim: str, provenance: str
+) -> None:
+    found = attribute_quote([Turn("user", said)], said, claim)
+    assert found is not None and found.provenance == provenance

@@ -45,6 +45,10 @@ WITHOUT_SUBJECT = [
     "I said 5, not 6.",
     "No, this is the old one, they renamed it.",
     "That's not what I asked. The other table.",
+    "Stop using the first.",
+    "From now on use the latter.",
+    "Always pick the second option.",
+    "Use the second one from now on.",
 ]
 # The claim that is kept, and its kind; a constraint is only proposed when it is stored.
 WITH_SUBJECT = [

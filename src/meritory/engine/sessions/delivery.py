@@ -17,6 +17,15 @@ from meritory.store.contract.store import Transaction
 SESSIONS_LIMIT_COUNT = 256
 
 
+def is_offered_again(number: int, *, has_shown: bool) -> bool:
+    """Return whether the prompt with this number offers again what was not delivered.
+
+    A client that never confirms a delivery may show everything all the same. As long as it has
+    confirmed none in the session, only prompts 1, 2, 4, 8 and so on do.
+    """
+    return has_shown or number & (number - 1) == 0
+
+
 def deliver(services: Services, user: str, key: str, codes: Sequence[str]) -> int:
     """Record that the agent has got these injections; return how many waited for that."""
 

@@ -28,6 +28,7 @@ from meritory.engine.sessions.context import (
     is_stored_by,
     storable,
 )
+from meritory.engine.sessions.delivery import is_offered_again
 from meritory.engine.sessions.packing import Served, ShownMemory
 from meritory.engine.sessions.ranking import Ranking
 from meritory.engine.sessions.start import live_memories, ranking_details
@@ -256,6 +257,8 @@ def _newest_first(
 def select_undelivered(run: PromptRun) -> None:
     """Put what earlier prompts offered, and the agent never got, in front of the selection."""
     session, barred = run.session, run.barred
+    if not is_offered_again(session.prompt_count, has_shown=bool(run.shown)):
+        return
     offered = run.services.store.undelivered(session.user, session.key)
     ids = {
         memory_id: None

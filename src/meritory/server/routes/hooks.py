@@ -20,6 +20,7 @@ from meritory.engine.memories.validate import checked_name
 from meritory.engine.rules.learn import learn_from_prompt
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, find_known_session, storable
+from meritory.engine.sessions.delivery import is_offered_again
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest, put_typed
 from meritory.engine.sessions.ratings import RatingsTaken
@@ -362,6 +363,9 @@ def _lacks_start(
         # The receipt of a moment ago may still be on its way.
         time.sleep(RECEIPT_PAUSE_S)
         undelivered = store.undelivered(known.user, known.key)
+    has_shown = bool(store.shown(known.user, known.key))
+    if not is_offered_again(known.prompt_count + 1, has_shown=has_shown):
+        return False
     starts = (one.memories for one in undelivered if one.kind == "start")
     return any(memory_id not in unrecorded for memories in starts for _, memory_id in memories)
 

@@ -114,8 +114,9 @@ _PINNED = f"""SELECT m.id FROM memories m
 _CONSTRAINTS = f"""{_IN_PLAY} SELECT m.id FROM memories m
     WHERE m.user = :user AND m.kind = 'constraint' AND {LIVE} AND {_HOLDS}
         AND m.scope IN (SELECT value FROM json_each(:scopes))
-        AND EXISTS (SELECT 1 FROM attributes a JOIN aspects p ON p.aspect = a.aspect
-            WHERE a.row = m.row AND p.entity IN (SELECT entity FROM in_play))"""  # noqa: S608 - constants
+        AND (EXISTS (SELECT 1 FROM attributes a JOIN aspects p ON p.aspect = a.aspect
+                WHERE a.row = m.row AND p.entity IN (SELECT entity FROM in_play))
+            OR NOT EXISTS (SELECT 1 FROM attributes a WHERE a.row = m.row))"""  # noqa: S608 - constants
 # Only the latest memories about an entity are read.
 ASPECT_LIMIT = 256
 ROWS_PER_ASPECT = 400
@@ -512,7 +513,10 @@ class SqlMemoryReads(SqlMemoryQueries):
             return [memory_id for (memory_id,) in ids]
 
     def required(self, scope: Scope, keys: Sequence[str], now: datetime) -> list[str]:
-        """Return ids of trusted, valid pins of the scope and of constraints on these entities."""
+        """Return ids of trusted, valid pins of the scope and of constraints on these entities.
+
+        A constraint that names no entity holds everywhere.
+        """
         with self._reading(scope.user) as connection:
             values = _parameters(connection, scope, keys, now)
             # Two statements: for one with OR, SQLite scans all memories.

@@ -20,6 +20,13 @@ SessionRows = Mapping[str, list[dict[str, Any]]]
 _TABLES = {table.name: table for table in TABLES if table.numbers.get("session") == "sessions"}
 _NOT_EXPORTED = frozenset({"user", "session"})
 _NUMBER_MAX = 1 << 62
+# Columns that reads decode. Other columns hold text, which may begin like JSON.
+_JSON = frozenset(
+    (
+        *("used", "origins", "label_parts", "offer", "missing_topics", "relevance_scores"),
+        *("predictor_top_ids", "baseline_top_ids", "replay_ndcg", "replay_log_rank"),
+    )
+)
 _TYPES: Mapping[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (int, float)}
 
 
@@ -77,8 +84,8 @@ def _check(column: SqlColumn, value: Any) -> Any:
 
 
 def _check_json(column: SqlColumn, text: str) -> str:
-    """Return a text; what looks like JSON must be JSON, because reads decode it."""
-    if column.name in ("context", "summary") or text[:1] not in ("[", "{"):
+    """Return a text; that of a column with JSON must be JSON."""
+    if column.name not in _JSON or not text:
         return text
     try:
         json.loads(text)

@@ -317,8 +317,8 @@ def _is_repeated(said: str, at: int, turns: Sequence[Turn], plain: Sequence[str]
     """
     if len(said) < REPEATED_MIN_CHARS:
         return False
-    bare = " ".join(said.split()).rstrip(".!? ")
-    holders = [index for index, text in enumerate(plain) if bare in text]
+    bare = " ".join(said.lower().split()).rstrip(".!? ")
+    holders = [index for index, text in enumerate(plain) if bare in text.lower()]
     other = next((index for index in holders if turns[index].role != "user"), None)
     first = next((index for index in holders if turns[index].role == "user"), at)
     return other is not None and (other < first or turns[other].role in _RECEIVED_ROLES)
@@ -356,7 +356,8 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
     own = _without_quotations(own_words(turns[index].text))
     if not quoted.search(own):
         return QuoteAttribution("assistant_derived", "tool", index, said)
-    if not _supports(own, content) or _is_negated(said) != _is_negated(content):
+    is_changed = _is_negated(said) != _is_negated(content) or _makes_a_rule(own, content)
+    if is_changed or not _supports(own, content):
         return QuoteAttribution("assistant_derived", "agent", index, said)
     return QuoteAttribution("user_stated", "user", index, said)
 
@@ -364,6 +365,13 @@ def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAtt
 def _is_negated(text: str) -> bool:
     found = _WORDS.findall(text.lower().replace("’", "'"))
     return any(word in NEGATIONS or word.endswith("n't") for word in found)
+
+
+def _makes_a_rule(said: str, content: str) -> bool:
+    """Return whether a claim says "always" or the like, and the text nothing of the kind."""
+    rules, future = (word_set("en/quotes", name) for name in ("rules", "future"))
+    told, claimed = ({*_WORDS.findall(text.lower())} for text in (said, content))
+    return bool(claimed & rules) and not told & (rules | future)
 
 
 def _supports(said: str, content: str) -> bool:
