@@ -16,6 +16,11 @@ HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 GAP: Final = "..."
 MIN_STEM_CHARS: Final = 3
 _VOWEL: Final = re.compile(r"[aeiouyäöüáéíóúàèâêîôû]")
+_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
+_ACCENTS: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñ", "aaaaeeeeiiiioooouuuucn")
+_SOFT: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñyz", "aaaaeeeeiiiioooouuuucnic")
+# Letters that differ between the forms of a word.
+_PLAIN: Final = {"de": str.maketrans({"ß": "ss"}), "fr": _SOFT, "es": _SOFT, "zh": {}}
 _DOUBLED: Final = re.compile(r"([bdfgklmnprtz])\1$")
 
 Phrase = tuple[str, ...]
@@ -267,20 +272,70 @@ def _numbers(content: dict[str, str]) -> dict[str, str]:
 @lru_cache(maxsize=8192)
 def _stem(language: str, word: str) -> str:
     """Return a crude stem: the same for the forms of one verb or noun, rarely for two."""
-    words = lexicon(language)
     if word in {"user", "we"} or HAN.match(word) or not word.isalpha():
         return word
-    base = words.irregular.get(word)
-    least = MIN_STEM_CHARS - (language in {"es", "fr"})
-    if base is None:
-        base = word
-        if language == "de" and word.startswith("ge") and len(word) > 5 and word[-1] in "tn":
-            base = word[2:]
-        for ending in words.endings:
-            left = base.removesuffix(ending)
-            if left != base and len(left) >= least and _VOWEL.search(left):
-                base = left
-                break
-    base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
-    base = _DOUBLED.sub(r"\1", base)
-    return base[:-1] + "i" if language == "en" and base.endswith("y") and len(base) > 2 else base
+    stem = _own_stem(word, lexicon(language))
+    return _verb_stems(language).get(stem, stem)
+
+
+@cache
+def _verb_stems(language: str) -> dict[str, str]:
+    """Return the stem of each verb with that of the first verb of its group."""
+    words = lexicon(language)
+    groups = read_language(f"{language}/claims").get("groups", {}).get("verbs", ())
+    stems = (" ".join(_own_stem(verb, words) for verb in group.split()) for group in groups)
+    return first_of_group(stems)
+
+
+def _own_stem(word: str, words: Lexicon) -> str:
+    if words.language == "en":
+        base = words.irregular.get(word) or _without_ending(word, words)
+        base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
+        base = _DOUBLED.sub(r"\1", base)
+        return base[:-1] + "i" if base.endswith("y") and len(base) > 2 else base
+    base = _first_form(word, words)
+    previous = ""
+    # Endings follow one another: "arbeit-et", "lav-ad-as".
+    while base != previous:
+        previous, base = base, _without_ending(base, words)
+    return _DOUBLED.sub(r"\1", base.translate(_PLAIN[words.language]))
+
+
+def _without_ending(word: str, words: Lexicon) -> str:
+    """Return a word without its longest ending, if enough of it is left."""
+    least = MIN_STEM_CHARS - (words.language in {"es", "fr"})
+    for ending in words.endings:
+        left = word.removesuffix(ending)
+        if left != word and len(left) >= least and _VOWEL.search(left):
+            return left
+    return word
+
+
+def _first_form(word: str, words: Lexicon) -> str:
+    """Return the infinitive of an irregular form, and a German verb without "ge" and "zu"."""
+    if word in words.irregular:
+        return words.irregular[word]
+    if words.language != "de":
+        return word
+    for prefix in words.prefixes:
+        rest = word.removeprefix(prefix)
+        if rest == word:
+            continue
+        if rest.startswith("zu") and rest.endswith("n") and len(rest) > MIN_STEM_CHARS + 2:
+            rest = rest[2:]
+        if found := words.irregular.get(rest) or words.irregular.get(f"ge{rest}"):
+            return prefix + found
+        if rest != word.removeprefix(prefix):
+            return prefix + rest
+        if rest.startswith("ge") and rest[-1] in "tn" and len(rest) > MIN_STEM_CHARS + 2:
+            return prefix + rest[2:]
+    if word.startswith("ge") and word[-1] in "tn" and len(word) > MIN_STEM_CHARS + 2:
+        return word[2:]
+    return word
+
+
+def folded(word: str, language: str) -> str:
+    """Return a word as typed without accents and umlauts."""
+    if language == "de":
+        return word.translate(_UMLAUTS).replace("ph", "f")
+    return word.translate(_ACCENTS)

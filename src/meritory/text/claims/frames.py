@@ -1,0 +1,616 @@
+"""Compares two claims by their parts: the verb, who acts, what it is done to, and the rest.
+
+For languages whose sentences have many orders and forms. Two claims are one if they have the same
+parts in the same roles, whatever the order, the voice or the ending of the verb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import permutations
+from typing import Final
+
+from meritory.text.claims.lexicon import Lexicon, folded, lexicon
+from meritory.text.claims.reading import Claim
+from meritory.text.claims.read import Unit
+from meritory.text.language import read_language
+
+MAX_TOKENS: Final = 30
+MAX_CLAUSES: Final = 3
+# More words of other forms than these are another claim.
+MAX_FORMS: Final = 4
+_PERSONS: Final = frozenset({"user", "we"})
+_OWNERS: Final = frozenset({"user's", "we's"})
+_NOT: Final = "not"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWords:
+    """The words of one language that show the parts of a sentence."""
+
+    lists: dict[str, frozenset[str]]
+    participle: re.Pattern[str]
+    infinitive: re.Pattern[str]
+    preterite: re.Pattern[str]
+
+    def __getitem__(self, name: str) -> frozenset[str]:
+        return self.lists.get(name, frozenset())
+
+
+@cache
+def frame_words(language: str) -> FrameWords | None:
+    """Return the words of a language, or None if its file has none."""
+    table = read_language(f"{language}/claims").get("frames")
+    if table is None:
+        return None
+    same = lexicon(language).same
+    patterns = {name: re.compile(table[name]) for name in ("participle", "infinitive", "preterite")}
+    lists = {
+        name: frozenset(text.split()) | {same.get(word, word) for word in text.split()}
+        for name, text in table.items()
+        if name not in patterns
+    }
+    return FrameWords(lists, **patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A unit of a claim with the silent words before it."""
+
+    unit: Unit
+    stem: str
+    silent: tuple[str, ...]
+    is_noun: bool
+
+    @property
+    def key(self) -> str:
+        """The word in its normal form."""
+        return self.unit.key
+
+
+@dataclass(slots=True)
+class Frame:
+    """A clause without its helping words, and what these said about it."""
+
+    tokens: list[Token]
+    is_passive: bool = False
+    # Index of the first token of the one who acts, in the passive.
+    agent: int | None = None
+    has_duty: bool = False
+    is_past: bool = False
+    is_wish: bool = False
+    is_generic: bool = False
+    dropped: set[str] = field(default_factory=set)
+
+
+def same_frame(old: Claim, new: Claim) -> bool:
+    """Return whether two claims of one language have the same parts in the same roles."""
+    language = old.language or "en"
+    words = frame_words(language)
+    if words is None or max(len(old.keys), len(new.keys)) > MAX_TOKENS:
+        return False
+    if old.raw & words["object"] != new.raw & words["object"] and not _wishes(old, new, words):
+        return False
+    left, right = _clauses(old, words), _clauses(new, words)
+    if len(left) != len(right) or len(left) > MAX_CLAUSES:
+        return False
+    lex = lexicon(language)
+    return any(
+        all(_same_clause(one, other, lex, words) for one, other in zip(left, order, strict=True))
+        for order in permutations(right)
+    )
+
+
+def _wishes(old: Claim, new: Claim, words: FrameWords) -> bool:
+    wishes = old.lexicon.wishes
+    return any(set(claim.keys[:3]) & wishes for claim in (old, new))
+
+
+# -- tokens -----------------------------------------------------------------------------------
+
+
+def _tokens(claim: Claim, words: FrameWords) -> list[Token]:
+    """Return the kept units of a claim, each with the silent words before it."""
+    lex = claim.lexicon
+    found: list[Token] = []
+    silent: list[str] = []
+    index = 0
+    for word in claim.words:
+        if index == len(claim.units):
+            break
+        unit = claim.units[index]
+        key = unit.key.rstrip(",")
+        if word != key and lex.same.get(word) != key and lex.units.get(word) != key:
+            if lex.same.get(word.lower()) != key:
+                silent.append(word)
+                continue
+        found.append(_token(claim, index, tuple(silent), words))
+        silent = []
+        index += 1
+    while index < len(claim.units):
+        found.append(_token(claim, index, (), words))
+        index += 1
+    return found
+
+
+def _token(claim: Claim, index: int, silent: tuple[str, ...], words: FrameWords) -> Token:
+    unit, lex = claim.units[index], claim.lexicon
+    if claim.language == "de":
+        is_noun = unit.is_capital and not unit.is_first
+    else:
+        before = claim.units[index - 1].key if index else ""
+        is_noun = bool(set(silent) & lex.articles) or before in lex.prepositions | _OWNERS
+        is_noun = is_noun or before in lex.quantifiers
+        is_noun = is_noun or (index > 0 and claim.units[index - 1].kind == "number")
+        is_noun = is_noun and words.infinitive.search(unit.key) is None
+    return Token(unit, claim.stems[index], silent, is_noun or unit.kind not in {"word"})
+
+
+def _clauses(claim: Claim, words: FrameWords) -> list[list[Token]]:
+    """Return the clauses of a claim; without a subordinate clause there is only one."""
+    tokens = _tokens(claim, words)
+    if not any(token.key in words["subordinate"] for token in tokens[1:]) and not (
+        tokens and tokens[0].key in words["subordinate"]
+    ):
+        return [tokens]
+    # "The user wants that ...": the clause is all of the claim.
+    if len(tokens) > 2 and tokens[0].key == "user" and tokens[1].key in claim.lexicon.wishes:
+        return [tokens]
+    clauses: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.unit.before[:1] in {",", ";", ":"} and clauses[-1]:
+            clauses.append([])
+        clauses[-1].append(token)
+    # Without a comma nothing shows where the clause ends.
+    return clauses
+
+
+def _joined(tokens: list[Token], others: list[Token], lex: Lexicon) -> list[Token]:
+    """Return a German clause with a verb and its prefix as one word, if the other has that word."""
+    if lex.language != "de" or len(tokens) < 2 or tokens[-1].key not in lex.prefixes:
+        return tokens
+    stems = {token.stem for token in others if not token.is_noun}
+    for index, token in enumerate(tokens[:-1]):
+        if token.is_noun or token.unit.kind != "word":
+            continue
+        verb = tokens[-1].key + token.key
+        if lex.stem(verb) in stems:
+            joined = replace(token, unit=replace(token.unit, key=verb), stem=lex.stem(verb))
+            return [*tokens[:index], joined, *tokens[index + 1 : -1]]
+    return tokens
+
+
+# -- helping words ----------------------------------------------------------------------------
+
+
+def _frame(tokens: list[Token], lex: Lexicon, words: FrameWords) -> Frame:
+    """Return a clause without auxiliary verbs, modal verbs of duty, "that", "one" and "to"."""
+    frame = Frame(list(tokens))
+    _take_wish(frame, lex, words)
+    _take_duty(frame, lex, words)
+    _take_voice(frame, lex, words)
+    kept = [token for token in frame.tokens if token.key not in words["generic"]]
+    frame.is_generic = len(kept) < len(frame.tokens)
+    if frame.agent is not None:
+        frame.agent -= sum(
+            token.key in words["generic"] for token in frame.tokens[: frame.agent]
+        )
+    frame.tokens = kept
+    return frame
+
+
+def _take_wish(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
+    """Remove "the user wants that"; "him" is the user then."""
+    tokens = frame.tokens
+    if len(tokens) < 3 or tokens[0].key != "user" or tokens[1].key not in lex.wishes:
+        return
+    rest = tokens[2:]
+    is_clause = rest[0].key in words["that"]
+    is_passive = any(token.key in words["passive"] for token in rest)
+    if not is_clause and not is_passive:
+        return
+    if is_clause:
+        rest = rest[1:]
+    elif is_passive and rest[-1].key in words["passive"]:
+        # "The user wants to be told": the user is the one who is told.
+        rest = [tokens[0], *rest]
+    frame.tokens = [
+        replace(token, unit=replace(token.unit, key="user"), stem="user")
+        if token.key in words["him"]
+        else token
+        for token in rest
+    ]
+    frame.is_wish = True
+
+
+def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
+    """Remove "must", and "is to" and "has to" with an infinitive."""
+    tokens = frame.tokens
+    kept = [token for token in tokens if token.key not in words["duty"]]
+    if len(kept) < len(tokens):
+        frame.has_duty = True
+        frame.tokens = kept
+        return
+    helpers = [i for i, token in enumerate(tokens) if token.key in words["is_to"]]
+    if not helpers or not words["to"]:
+        return
+    spot = helpers[0]
+    for index in range(spot + 1, len(tokens)):
+        key = tokens[index].key
+        is_marked = key in words["to"] and index + 1 < len(tokens)
+        if is_marked and words.infinitive.search(tokens[index + 1].key):
+            removed = {spot, index}
+        elif _has_inner_to(key, lex):
+            removed = {spot}
+        else:
+            continue
+        frame.has_duty = True
+        frame.is_passive = tokens[spot].key in lex.be
+        frame.tokens = [token for i, token in enumerate(tokens) if i not in removed]
+        return
+
+
+def _has_inner_to(key: str, lex: Lexicon) -> bool:
+    """Return whether a German infinitive has "zu" in it: "anzurufen"."""
+    return key.endswith("n") and any(key.startswith(f"{one}zu") for one in lex.prefixes)
+
+
+def _take_voice(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
+    """Remove the auxiliary verbs of the passive and of the perfect."""
+    tokens = frame.tokens
+    participles = [
+        i
+        for i, token in enumerate(tokens)
+        if token.key in words["need"] or token.key in lex.participles
+        or (not token.is_noun and words.participle.search(token.key))
+    ]
+    if not participles:
+        return
+    removed: set[int] = set()
+    for index, token in enumerate(tokens):
+        is_needed = token.key in lex.be and any(tokens[p].key in words["need"] for p in participles)
+        if (token.key in words["passive"] or is_needed) and any(p != index for p in participles):
+            removed.add(index)
+            frame.is_passive = True
+        elif token.key in words["perfect"] and any(p != index for p in participles):
+            removed.add(index)
+            frame.is_past = True
+            frame.dropped.add("perfect")
+        if index in removed and token.key in words["past"]:
+            frame.is_past = True
+    if not removed:
+        return
+    kept = [i for i in range(len(tokens)) if i not in removed]
+    frame.tokens = [tokens[i] for i in kept]
+    if frame.is_passive:
+        for place, token in enumerate(frame.tokens):
+            if token.key in lex.agents and place + 1 < len(frame.tokens):
+                frame.agent = place + 1
+
+
+# -- pairs ------------------------------------------------------------------------------------
+
+
+def _same_clause(
+    one: list[Token], other: list[Token], lex: Lexicon, words: FrameWords
+) -> bool:
+    one, other = _joined(one, other, lex), _joined(other, one, lex)
+    left, right = _frame(one, lex, words), _frame(other, lex, words)
+    if not left.tokens or not right.tokens:
+        return False
+    pairs = _paired(left, right, lex, words)
+    if pairs is None:
+        return False
+    ids, verbs = pairs
+    a, b = ids
+    if _is_past(left, a, verbs, words) != _is_past(right, b, verbs, words):
+        return False
+    shared = [number for number in a if number >= 0]
+    candidates: list[int | None] = list(verbs) if verbs else [None, *dict.fromkeys(shared)]
+    for verb in candidates:
+        if verb is not None and not verbs and not _may_be_verb(left, right, a, b, verb, lex):
+            continue
+        if _fits(left, a, right, b, verb, lex, words) or _fits(right, b, left, a, verb, lex, words):
+            return True
+    return False
+
+
+def _may_be_verb(
+    left: Frame, right: Frame, a: list[int], b: list[int], verb: int, lex: Lexicon
+) -> bool:
+    tokens = left.tokens[a.index(verb)], right.tokens[b.index(verb)]
+    closed = lex.prepositions | lex.quantifiers | lex.limits | _PERSONS | _OWNERS
+    if any(token.key in closed or token.unit.kind == "number" for token in tokens):
+        return False
+    # In Spanish, "la" before a verb may be a pronoun.
+    return not all(token.is_noun for token in tokens)
+
+
+def _is_past(frame: Frame, numbers: list[int], verbs: list[int], words: FrameWords) -> bool:
+    return frame.is_past or any(
+        number in verbs
+        and (words.preterite.search(token.key) is not None or token.key in words["past_forms"])
+        for token, number in zip(frame.tokens, numbers, strict=True)
+    )
+
+
+Paired = tuple[tuple[list[int], list[int]], list[int]]
+
+
+def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paired | None:
+    """Return a number for each token, the same for a pair of both texts, and those of verbs.
+
+    None if a token has no partner; -1 stands for a word that the other text may lack.
+    """
+    a = [-1] * len(left.tokens)
+    b = [-1] * len(right.tokens)
+    verbs: list[int] = []
+    count = 0
+    for rule in (_is_equal, _is_folded, _is_inflected):
+        for i, token in enumerate(left.tokens):
+            if a[i] >= 0:
+                continue
+            for j, partner in enumerate(right.tokens):
+                if b[j] < 0 and rule(token, partner, lex, words):
+                    a[i] = b[j] = count
+                    if rule is _is_inflected and not _is_adjective(token, left, i, lex):
+                        verbs.append(count)
+                    count += 1
+                    break
+    if len(verbs) > MAX_FORMS:
+        return None
+    lone_left = [token for token, number in zip(left.tokens, a, strict=True) if number < 0]
+    lone_right = [token for token, number in zip(right.tokens, b, strict=True) if number < 0]
+    for lone, frame, partner in ((lone_left, left, right), (lone_right, right, left)):
+        if any(not _may_lack(token, frame, partner, lex, words) for token in lone):
+            return None
+    return (a, b), verbs
+
+
+def _may_lack(
+    token: Token, frame: Frame, other: Frame, lex: Lexicon, words: FrameWords
+) -> bool:
+    """Return whether the other text may lack a word of this one."""
+    if token.key in lex.agents and frame.agent is not None:
+        return frame.tokens[frame.agent - 1] is token
+    if token.key == "we":
+        # "We lock the door" is "the door is locked".
+        return frame.is_wish or other.is_passive or other.is_generic or other.is_wish
+    return token.key in words["loose"]
+
+
+def _is_adjective(token: Token, frame: Frame, index: int, lex: Lexicon) -> bool:
+    """Return whether a German word is an adjective: a noun follows it."""
+    if lex.language != "de" or index + 1 == len(frame.tokens):
+        return False
+    following = frame.tokens[index + 1]
+    return following.is_noun and not following.silent and following.unit.kind == "word"
+
+
+def _is_equal(token: Token, partner: Token, lex: Lexicon, words: FrameWords) -> bool:
+    return token.key == partner.key
+
+
+def _is_folded(token: Token, partner: Token, lex: Lexicon, words: FrameWords) -> bool:
+    if token.unit.kind != "word" or partner.unit.kind != "word":
+        return False
+    return folded(token.key, lex.language) == folded(partner.key, lex.language)
+
+
+def _is_inflected(token: Token, partner: Token, lex: Lexicon, words: FrameWords) -> bool:
+    if token.unit.kind != "word" or partner.unit.kind != "word" or token.stem != partner.stem:
+        return False
+    if token.is_noun != partner.is_noun:
+        return False
+    if token.is_noun:
+        return _is_genitive(token, partner, words)
+    one, other = sorted((token.key, partner.key), key=len)
+    # Only the number differs: another claim.
+    return lex.language == "de" or other not in {f"{one}s", f"{one}es", f"{one}x"}
+
+
+def _is_genitive(token: Token, partner: Token, words: FrameWords) -> bool:
+    """Return whether one word is the genitive of the other: "Vaters"."""
+    one, other = sorted((token, partner), key=lambda noun: len(noun.key))
+    is_marked = bool(set(other.silent) & words["genitive"])
+    return is_marked and other.key in {f"{one.key}s", f"{one.key}es"}
+
+
+# -- parts and roles --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of tokens that belong together, with the word that shows its role."""
+
+    numbers: tuple[int, ...]
+    tokens: tuple[Token, ...]
+    preposition: str
+    is_argument: bool
+
+
+def _parts(
+    frame: Frame, numbers: Sequence[int], verb: int | None, lex: Lexicon, words: FrameWords
+) -> list[Part]:
+    """Return the parts of a clause without its verb and without words the other text lacks."""
+    groups: list[list[int]] = []
+    is_open = False
+    previous: Token | None = None
+    for index, token in enumerate(frame.tokens):
+        if numbers[index] == verb or numbers[index] < 0:
+            is_open = False
+            previous = None
+            continue
+        if is_open and not _opens(token, previous, frame.tokens[index + 1 : index + 2], lex, words):
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+        is_open = True
+        previous = token
+    return [_part(frame, numbers, group, lex, words) for group in groups]
+
+
+def _opens(
+    token: Token, previous: Token | None, following: list[Token], lex: Lexicon, words: FrameWords
+) -> bool:
+    """Return whether a token begins a part of its own."""
+    if previous is None:
+        return True
+    key, before = token.key, previous.key
+    if key in words["links"] or before in words["links"] or key in words["joints"]:
+        return False
+    if before in words["joints"] or before in lex.prepositions or before in _OWNERS:
+        return False
+    if before in lex.quantifiers | lex.limits or previous.unit.kind == "number":
+        return False
+    if before == _NOT or before in lex.negations:
+        return key not in lex.quantifiers | lex.limits
+    if token.unit.before[:1] in {",", ";"}:
+        return True
+    if key in lex.prepositions or key in _PERSONS or key in _OWNERS or key in lex.quantifiers:
+        return True
+    if key == _NOT or key in lex.negations or key in lex.frequency or before in lex.frequency:
+        return True
+    if set(token.silent) & (lex.articles | lex.definite):
+        return True
+    if before in _PERSONS or before in words["times"]:
+        return True
+    if lex.language == "de":
+        if token.unit.kind == "word" and not token.is_noun:
+            # A word after a noun, or one that no noun follows, is no part of a noun's phrase.
+            return True
+        return not previous.is_noun and not _agrees(previous)
+    return token.unit.kind == "number"
+
+
+def _agrees(token: Token) -> bool:
+    """Return whether a German word may be an adjective before a noun."""
+    return token.key.endswith(("e", "en", "er", "es", "em")) or token.unit.kind == "number"
+
+
+def _part(
+    frame: Frame, numbers: Sequence[int], group: list[int], lex: Lexicon, words: FrameWords
+) -> Part:
+    tokens = tuple(frame.tokens[index] for index in group)
+    first = tokens[0].key
+    preposition = first if first in lex.prepositions | lex.limits else ""
+    keys = {token.key for token in tokens}
+    is_time = bool(keys & (words["times"] | lex.frequency | frozenset(lex.dates)))
+    is_noun = any(
+        token.is_noun or token.key in _PERSONS | lex.pronouns or token.unit.kind != "word"
+        for token in tokens
+    )
+    if lex.language != "de":
+        is_noun = is_noun or first not in lex.negations | {_NOT}
+    is_argument = not preposition and not is_time and is_noun
+    return Part(tuple(numbers[index] for index in group), tokens, preposition, is_argument)
+
+
+def _fits(
+    one: Frame,
+    a: list[int],
+    other: Frame,
+    b: list[int],
+    verb: int | None,
+    lex: Lexicon,
+    words: FrameWords,
+) -> bool:
+    """Return whether the parts and roles are the same, where only the first may be passive."""
+    if other.is_passive and not one.is_passive:
+        return False
+    mine, theirs = _parts(one, a, verb, lex, words), _parts(other, b, verb, lex, words)
+    if Counter(part.numbers for part in mine) != Counter(part.numbers for part in theirs):
+        return False
+    if not _same_mood(one, a, other, b, verb, lex, words):
+        return False
+    first = [part.numbers for part in mine if part.is_argument]
+    second = [part.numbers for part in theirs if part.is_argument]
+    if one.is_passive == other.is_passive:
+        return first == second or _is_marked(mine, theirs, other, b, verb, lex, words)
+    agent = _agent_of(one, a, mine)
+    if one.agent is None:
+        return first == second
+    if agent is None:
+        return False
+    rest = [numbers for numbers in first if numbers != agent]
+    return second == [agent, *rest]
+
+
+def _agent_of(frame: Frame, numbers: list[int], parts: list[Part]) -> tuple[int, ...] | None:
+    if frame.agent is None:
+        return None
+    start = numbers[frame.agent]
+    return next((part.numbers for part in parts if part.numbers[0] == start), None)
+
+
+def _is_marked(
+    mine: list[Part],
+    theirs: list[Part],
+    other: Frame,
+    b: list[int],
+    verb: int | None,
+    lex: Lexicon,
+    words: FrameWords,
+) -> bool:
+    """Return whether articles or a pronoun show who acts, whatever the order."""
+    def marks(parts: list[Part]) -> dict[tuple[int, ...], frozenset[str]]:
+        return {
+            part.numbers: frozenset(part.tokens[0].silent) & words["accusative"]
+            for part in parts
+            if part.is_argument
+        }
+
+    left, right = marks(mine), marks(theirs)
+    return left == right and sum(bool(found) for found in left.values()) == len(left) - 1
+
+
+def _same_mood(
+    one: Frame,
+    a: list[int],
+    other: Frame,
+    b: list[int],
+    verb: int | None,
+    lex: Lexicon,
+    words: FrameWords,
+) -> bool:
+    """Return whether an order, a duty and a rule without a subject ask for the same."""
+    moods = _mood(one, a, verb, lex, words), _mood(other, b, verb, lex, words)
+    if moods[0] == moods[1]:
+        return one.has_duty == other.has_duty or "order" in moods
+    if "statement" in moods:
+        return one.has_duty == other.has_duty and "agent" in moods
+    if "order" in moods:
+        # A rule in general terms asks for the same as an order.
+        return True
+    return one.has_duty == other.has_duty
+
+
+def _mood(
+    frame: Frame, numbers: list[int], verb: int | None, lex: Lexicon, words: FrameWords
+) -> str:
+    """Return whether a clause is an order, a statement, or a rule without the one who acts."""
+    if frame.agent is not None:
+        return "agent"
+    if frame.is_wish:
+        return "order"
+    if frame.is_passive or frame.is_generic:
+        return "rule"
+    if any(token.key == "we" and number < 0 for token, number in zip(frame.tokens, numbers, strict=True)):
+        return "rule"
+    if verb is None:
+        return "statement"
+    spot = numbers.index(verb)
+    before = [token for token in frame.tokens[:spot] if token.key not in {_NOT} | lex.negations]
+    if not before and "user" not in {token.key for token in frame.tokens[spot + 1 : spot + 2]}:
+        return "order"
+    if not before:
+        return "order" if frame.tokens[spot].unit.is_first else "statement"
+    token = frame.tokens[spot]
+    is_last = spot == len(frame.tokens) - 1
+    if lex.language == "de" and is_last and words.infinitive.search(token.key):
+        return "order"
+    return "statement"
