@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
 from typing import Final
@@ -26,6 +26,7 @@ MAX_FORMS: Final = 4
 _PERSONS: Final = frozenset({"user", "we"})
 _OWNERS: Final = frozenset({"user's", "we's"})
 _NOT: Final = "not"
+_UNACCENTED: Final = str.maketrans("áéíóú", "aeiou")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Token:
     stem: str
     silent: tuple[str, ...]
     is_noun: bool
+    # A pronoun that can only be the subject.
+    is_subject: bool = False
 
     @property
     def key(self) -> str:
@@ -78,13 +81,13 @@ class Frame:
 
     tokens: list[Token]
     is_passive: bool = False
-    # Index of the first token of the one who acts, in the passive.
+    # Indexes of the words that may precede the one who acts, in the passive.
+    agents: tuple[int, ...] = ()
     agent: int | None = None
     has_duty: bool = False
     is_past: bool = False
     is_wish: bool = False
     is_generic: bool = False
-    dropped: set[str] = field(default_factory=set)
 
 
 def same_frame(old: Claim, new: Claim) -> bool:
@@ -147,7 +150,8 @@ def _token(claim: Claim, index: int, silent: tuple[str, ...], words: FrameWords)
         is_noun = is_noun or before in lex.quantifiers
         is_noun = is_noun or (index > 0 and claim.units[index - 1].kind == "number")
         is_noun = is_noun and words.infinitive.search(unit.key) is None
-    return Token(unit, claim.stems[index], silent, is_noun or unit.kind not in {"word"})
+    is_subject = unit.key in _PERSONS and not claim.raw & (words["named_persons"] | words["object"])
+    return Token(unit, claim.stems[index], silent, is_noun or unit.kind != "word", is_subject)
 
 
 def _clauses(claim: Claim, words: FrameWords) -> list[list[Token]]:
@@ -167,6 +171,21 @@ def _clauses(claim: Claim, words: FrameWords) -> list[list[Token]]:
         clauses[-1].append(token)
     # Without a comma nothing shows where the clause ends.
     return clauses
+
+
+def _split(
+    tokens: list[Token], others: list[Token], lex: Lexicon, words: FrameWords
+) -> list[Token]:
+    """Return a Spanish clause with the "me" at the end of an order as a word."""
+    ending = next((one for one in words["enclitics"] if tokens[0].key.endswith(one)), None)
+    if ending is None:
+        return tokens
+    verb = tokens[0].key.removesuffix(ending).translate(_UNACCENTED)
+    stem = lex.stem(verb)
+    if all(token.stem != stem for token in others):
+        return tokens
+    first = replace(tokens[0], unit=replace(tokens[0].unit, key=verb), stem=stem)
+    return [first, Token(Unit("word", "user"), "user", (), False), *tokens[1:]]
 
 
 def _joined(tokens: list[Token], others: list[Token], lex: Lexicon) -> list[Token]:
@@ -189,18 +208,25 @@ def _joined(tokens: list[Token], others: list[Token], lex: Lexicon) -> list[Toke
 
 def _frame(tokens: list[Token], lex: Lexicon, words: FrameWords) -> Frame:
     """Return a clause without auxiliary verbs, modal verbs of duty, "that", "one" and "to"."""
-    frame = Frame(list(tokens))
+    frame = Frame(_without_cleft(tokens, lex, words))
     _take_wish(frame, lex, words)
     _take_duty(frame, lex, words)
     _take_voice(frame, lex, words)
     kept = [token for token in frame.tokens if token.key not in words["generic"]]
     frame.is_generic = len(kept) < len(frame.tokens)
-    if frame.agent is not None:
-        frame.agent -= sum(
-            token.key in words["generic"] for token in frame.tokens[: frame.agent]
-        )
     frame.tokens = kept
+    if frame.is_passive:
+        frame.agents = tuple(i for i, token in enumerate(kept[:-1]) if token.key in lex.agents)
     return frame
+
+
+def _without_cleft(tokens: list[Token], lex: Lexicon, words: FrameWords) -> list[Token]:
+    """Return "Karim checks" for "it is Karim who checks"."""
+    keys = [token.key for token in tokens]
+    if len(keys) < 4 or keys[0] not in words["it"] or keys[1] not in lex.be:
+        return tokens
+    spot = next((i for i, key in enumerate(keys) if key in words["who"]), 0)
+    return [*tokens[2:spot], *tokens[spot + 1 :]] if spot > 2 else tokens
 
 
 def _take_wish(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
@@ -218,19 +244,29 @@ def _take_wish(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
     elif is_passive and rest[-1].key in words["passive"]:
         # "The user wants to be told": the user is the one who is told.
         rest = [tokens[0], *rest]
-    frame.tokens = [
-        replace(token, unit=replace(token.unit, key="user"), stem="user")
-        if token.key in words["him"]
-        else token
-        for token in rest
-    ]
+    frame.tokens = []
+    user = Token(Unit("word", "user"), "user", (), False)
+    for token in rest:
+        if token.key in words["him"]:
+            frame.tokens.append(user)
+            continue
+        if is_clause and not frame.tokens and set(token.silent) & words["clitics"]:
+            frame.tokens.append(user)
+            token = replace(token, silent=(), is_noun=False)
+        frame.tokens.append(token)
     frame.is_wish = True
 
 
 def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
     """Remove "must", and "is to" and "has to" with an infinitive."""
     tokens = frame.tokens
-    kept = [token for token in tokens if token.key not in words["duty"]]
+    # "Il faut du sel" has no infinitive: something is needed.
+    kept = [
+        token
+        for index, token in enumerate(tokens)
+        if token.key not in words["duty"]
+        or (token.key in words["needs"] and not _is_before_infinitive(tokens, index, words))
+    ]
     if len(kept) < len(tokens):
         frame.has_duty = True
         frame.tokens = kept
@@ -252,6 +288,11 @@ def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
         frame.is_passive = tokens[spot].key in lex.be
         frame.tokens = [token for i, token in enumerate(tokens) if i not in removed]
         return
+
+
+def _is_before_infinitive(tokens: list[Token], index: int, words: FrameWords) -> bool:
+    following = tokens[index + 1 : index + 3]
+    return any(words.infinitive.search(token.key) and not token.is_noun for token in following)
 
 
 def _has_inner_to(key: str, lex: Lexicon) -> bool:
@@ -279,17 +320,12 @@ def _take_voice(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
         elif token.key in words["perfect"] and any(p != index for p in participles):
             removed.add(index)
             frame.is_past = True
-            frame.dropped.add("perfect")
         if index in removed and token.key in words["past"]:
             frame.is_past = True
     if not removed:
         return
     kept = [i for i in range(len(tokens)) if i not in removed]
     frame.tokens = [tokens[i] for i in kept]
-    if frame.is_passive:
-        for place, token in enumerate(frame.tokens):
-            if token.key in lex.agents and place + 1 < len(frame.tokens):
-                frame.agent = place + 1
 
 
 # -- pairs ------------------------------------------------------------------------------------
@@ -299,6 +335,7 @@ def _same_clause(
     one: list[Token], other: list[Token], lex: Lexicon, words: FrameWords
 ) -> bool:
     one, other = _joined(one, other, lex), _joined(other, one, lex)
+    one, other = _split(one, other, lex, words), _split(other, one, lex, words)
     left, right = _frame(one, lex, words), _frame(other, lex, words)
     if not left.tokens or not right.tokens:
         return False
@@ -349,13 +386,14 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
     a = [-1] * len(left.tokens)
     b = [-1] * len(right.tokens)
     verbs: list[int] = []
+    is_other_voice = left.is_passive != right.is_passive
     count = 0
     for rule in (_is_equal, _is_folded, _is_inflected):
         for i, token in enumerate(left.tokens):
             if a[i] >= 0:
                 continue
             for j, partner in enumerate(right.tokens):
-                if b[j] < 0 and rule(token, partner, lex, words):
+                if b[j] < 0 and rule(token, partner, lex, words, is_other_voice):
                     a[i] = b[j] = count
                     if rule is _is_inflected and not _is_adjective(token, left, i, lex):
                         verbs.append(count)
@@ -363,6 +401,8 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
                     break
     if len(verbs) > MAX_FORMS:
         return None
+    for frame, numbers in ((left, a), (right, b)):
+        frame.agent = next((i + 1 for i in frame.agents if numbers[i] < 0), None)
     lone_left = [token for token, number in zip(left.tokens, a, strict=True) if number < 0]
     lone_right = [token for token, number in zip(right.tokens, b, strict=True) if number < 0]
     for lone, frame, partner in ((lone_left, left, right), (lone_right, right, left)):
@@ -391,17 +431,23 @@ def _is_adjective(token: Token, frame: Frame, index: int, lex: Lexicon) -> bool:
     return following.is_noun and not following.silent and following.unit.kind == "word"
 
 
-def _is_equal(token: Token, partner: Token, lex: Lexicon, words: FrameWords) -> bool:
+def _is_equal(
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, is_other_voice: bool
+) -> bool:
     return token.key == partner.key
 
 
-def _is_folded(token: Token, partner: Token, lex: Lexicon, words: FrameWords) -> bool:
+def _is_folded(
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, is_other_voice: bool
+) -> bool:
     if token.unit.kind != "word" or partner.unit.kind != "word":
         return False
     return folded(token.key, lex.language) == folded(partner.key, lex.language)
 
 
-def _is_inflected(token: Token, partner: Token, lex: Lexicon, words: FrameWords) -> bool:
+def _is_inflected(
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, is_other_voice: bool
+) -> bool:
     if token.unit.kind != "word" or partner.unit.kind != "word" or token.stem != partner.stem:
         return False
     if token.is_noun != partner.is_noun:
@@ -409,8 +455,8 @@ def _is_inflected(token: Token, partner: Token, lex: Lexicon, words: FrameWords)
     if token.is_noun:
         return _is_genitive(token, partner, words)
     one, other = sorted((token.key, partner.key), key=len)
-    # Only the number differs: another claim.
-    return lex.language == "de" or other not in {f"{one}s", f"{one}es", f"{one}x"}
+    # Only the number differs: another claim, unless it is the participle of a passive.
+    return lex.language == "de" or is_other_voice or other not in {f"{one}s", f"{one}es", f"{one}x"}
 
 
 def _is_genitive(token: Token, partner: Token, words: FrameWords) -> bool:
@@ -471,7 +517,7 @@ def _opens(
         return key not in lex.quantifiers | lex.limits
     if token.unit.before[:1] in {",", ";"}:
         return True
-    if key in lex.prepositions or key in _PERSONS or key in _OWNERS or key in lex.quantifiers:
+    if key in lex.prepositions | lex.quantifiers | lex.limits | _PERSONS | _OWNERS:
         return True
     if key == _NOT or key in lex.negations or key in lex.frequency or before in lex.frequency:
         return True
@@ -530,7 +576,12 @@ def _fits(
     first = [part.numbers for part in mine if part.is_argument]
     second = [part.numbers for part in theirs if part.is_argument]
     if one.is_passive == other.is_passive:
-        return first == second or _is_marked(mine, theirs, other, b, verb, lex, words)
+        return (
+            first == second
+            or _without_subject(mine) == _without_subject(theirs)
+            or _is_marked(mine, theirs, words)
+            or (first == second[::-1] and _has_clitic(one, a, verb, words) != _has_clitic(other, b, verb, words))
+        )
     agent = _agent_of(one, a, mine)
     if one.agent is None:
         return first == second
@@ -547,15 +598,23 @@ def _agent_of(frame: Frame, numbers: list[int], parts: list[Part]) -> tuple[int,
     return next((part.numbers for part in parts if part.numbers[0] == start), None)
 
 
-def _is_marked(
-    mine: list[Part],
-    theirs: list[Part],
-    other: Frame,
-    b: list[int],
-    verb: int | None,
-    lex: Lexicon,
-    words: FrameWords,
-) -> bool:
+def _without_subject(parts: list[Part]) -> list[tuple[int, ...]]:
+    """Return the arguments without a pronoun that can only be the subject: "I", "we"."""
+    return [
+        part.numbers
+        for part in parts
+        if part.is_argument and not all(token.is_subject for token in part.tokens)
+    ]
+
+
+def _has_clitic(frame: Frame, numbers: list[int], verb: int | None, words: FrameWords) -> bool:
+    """Return whether a pronoun before the verb says that its object is named elsewhere."""
+    if verb is None:
+        return False
+    return bool(set(frame.tokens[numbers.index(verb)].silent) & words["clitics"])
+
+
+def _is_marked(mine: list[Part], theirs: list[Part], words: FrameWords) -> bool:
     """Return whether articles or a pronoun show who acts, whatever the order."""
     def marks(parts: list[Part]) -> dict[tuple[int, ...], frozenset[str]]:
         return {
@@ -579,14 +638,13 @@ def _same_mood(
 ) -> bool:
     """Return whether an order, a duty and a rule without a subject ask for the same."""
     moods = _mood(one, a, verb, lex, words), _mood(other, b, verb, lex, words)
-    if moods[0] == moods[1]:
-        return one.has_duty == other.has_duty or "order" in moods
+    if set(moods) <= {"order", "statement"} and one.has_duty == other.has_duty:
+        # Both name the one who acts, or neither does.
+        return one.is_wish == other.is_wish or moods == ("order", "order")
     if "statement" in moods:
         return one.has_duty == other.has_duty and "agent" in moods
-    if "order" in moods:
-        # A rule in general terms asks for the same as an order.
-        return True
-    return one.has_duty == other.has_duty
+    # A rule in general terms asks for the same as an order.
+    return one.has_duty == other.has_duty or "order" in moods
 
 
 def _mood(
@@ -597,20 +655,18 @@ def _mood(
         return "agent"
     if frame.is_wish:
         return "order"
-    if frame.is_passive or frame.is_generic:
-        return "rule"
-    if any(token.key == "we" and number < 0 for token, number in zip(frame.tokens, numbers, strict=True)):
+    pairs = list(zip(frame.tokens, numbers, strict=True))
+    if frame.is_passive or frame.is_generic or any(n < 0 and t.key == "we" for t, n in pairs):
         return "rule"
     if verb is None:
         return "statement"
     spot = numbers.index(verb)
-    before = [token for token in frame.tokens[:spot] if token.key not in {_NOT} | lex.negations]
-    if not before and "user" not in {token.key for token in frame.tokens[spot + 1 : spot + 2]}:
+    is_last = spot == len(pairs) - 1
+    if lex.language == "de" and is_last and words.infinitive.search(frame.tokens[spot].key):
         return "order"
-    if not before:
-        return "order" if frame.tokens[spot].unit.is_first else "statement"
-    token = frame.tokens[spot]
-    is_last = spot == len(frame.tokens) - 1
-    if lex.language == "de" and is_last and words.infinitive.search(token.key):
-        return "order"
-    return "statement"
+    parts = _parts(frame, numbers, verb, lex, words)
+    before = set(numbers[:spot])
+    is_led = any(part.is_argument and part.numbers[0] in before for part in parts)
+    has_subject = any(token.is_subject for token in frame.tokens)
+    return "statement" if is_led or has_subject else "order"
+

@@ -20,7 +20,7 @@ _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _ACCENTS: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñ", "aaaaeeeeiiiioooouuuucn")
 _SOFT: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñyz", "aaaaeeeeiiiioooouuuucnic")
 # Letters that differ between the forms of a word.
-_PLAIN: Final = {"de": str.maketrans({"ß": "ss"}), "fr": _SOFT, "es": _SOFT, "zh": {}}
+_PLAIN: Final[dict[str, dict[int, int]]] = {"de": {}, "fr": _SOFT, "es": _SOFT, "zh": {}}
 _DOUBLED: Final = re.compile(r"([bdfgklmnprtz])\1$")
 
 Phrase = tuple[str, ...]
@@ -69,6 +69,8 @@ class Lexicon:
     definite: frozenset[str]
     indefinite: frozenset[str]
     dates: frozenset[str]
+    # The two halves of a negation, "ne" and "pas", and what may follow them.
+    paired: tuple[frozenset[str], frozenset[str], frozenset[str]] | None
     same: dict[str, str]
     units: dict[str, str]
     numbers: dict[str, str]
@@ -103,7 +105,8 @@ def lexicon(language: str) -> Lexicon:
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
     same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
-    irregular = [line.split() for line in groups.get("irregular", ())]
+    lines = (*groups.get("irregular", ()), *(one.replace("ß", "ss") for one in groups.get("irregular", ()) if "ß" in one))
+    irregular = [line.split() for line in lines]
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
 
     def mapped(key: str) -> frozenset[str]:
@@ -147,6 +150,9 @@ def lexicon(language: str) -> Lexicon:
         words("definite"),
         words("indefinite"),
         words("dates"),
+        (words("negation_first"), words("negation_second"), words("negation_after"))
+        if "negation_first" in content["words"]
+        else None,
         same,
         first_of_group(groups.get("units", ())),
         _numbers(content.get("numbers", {})),
@@ -293,7 +299,7 @@ def _own_stem(word: str, words: Lexicon) -> str:
         base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
         base = _DOUBLED.sub(r"\1", base)
         return base[:-1] + "i" if base.endswith("y") and len(base) > 2 else base
-    base = _first_form(word, words)
+    base = _first_form(word, words).replace("ß", "ss")
     previous = ""
     # Endings follow one another: "arbeit-et", "lav-ad-as".
     while base != previous:

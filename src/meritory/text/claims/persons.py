@@ -126,3 +126,25 @@ def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield Unit("word", "we", unit.before, False, unit.is_first)
             unit = replace(unit, before="", is_first=False)
         yield unit
+
+
+# -- negation ---------------------------------------------------------------------------------
+
+
+def one_negation(units: list[Unit], words: Lexicon) -> list[Unit]:
+    """Return the units with a single word for a negation in two parts, and for a ban."""
+    if not words.paired or not words.paired[0] & {unit.key for unit in units}:
+        return units
+    first, second, dropped = words.paired
+    keys = [unit.key for unit in units]
+    start = next(index for index, key in enumerate(keys) if key in first)
+    end = next((i for i in range(start + 1, len(keys)) if keys[i] in second), None)
+    if end is None:
+        return units
+    made = [*units[:end], replace(units[end], key="not"), *units[end + 1 :]]
+    if end + 1 < len(made) and made[end + 1].key in dropped:
+        # "Pas de café": the "de" only follows the negation.
+        del made[end + 1]
+    before = made.pop(start)
+    made[start] = replace(made[start], before=before.before, is_first=before.is_first)
+    return made
