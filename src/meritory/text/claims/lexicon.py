@@ -269,10 +269,20 @@ def _opposites(pairs: Iterable[str]) -> dict[str, frozenset[str]]:
     return {word: frozenset(others) for word, others in found.items()}
 
 
-def _numbers(content: dict[str, str]) -> dict[str, str]:
+def _numbers(content: dict[str, Any]) -> dict[str, str]:
     small = {word: str(value) for value, word in enumerate(content.get("small", "").split())}
     tens = {word: str(v * 10) for v, word in enumerate(content.get("tens", "").split(), 3)}
-    return {**small, **tens}
+    more = content.get("more", "").split()
+    found = {**small, **tens, **dict(zip(more[::2], more[1::2], strict=True))}
+    ones = {word: value for word, value in small.items() if 0 < int(value) < 10}
+    twenty = {word: value for word, value in small.items() if value == "20"}
+    for template in content.get("compounds", ()):
+        for ten, many in {**tens, **twenty}.items():
+            for one, few in ones.items():
+                # German: "ein" for "eins".
+                word = template.format(ones=one.removesuffix("s") if few == "1" else one, tens=ten)
+                found.setdefault(word, str(int(many) + int(few)))
+    return found
 
 
 @lru_cache(maxsize=8192)

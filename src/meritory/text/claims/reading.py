@@ -17,6 +17,7 @@ from meritory.text.claims.lexicon import (
     lexicon,
 )
 from meritory.text.claims.persons import one_negation, one_subject, orders, persons, with_subjects, without_never
+from meritory.text.claims.quantities import measured
 from meritory.text.claims.read import Unit, units_of, values_of
 from meritory.text.claims.spelling import spelled
 from meritory.text.words import UNITS
@@ -101,7 +102,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
         units = list(with_subjects(units, words))
     elif chosen == "en":
         units = without_never(units)
-    units = one_negation(_with_phrases(units, words), words)
+    units = measured(one_negation(_with_phrases(units, words), words), words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
     if chosen == "en":
@@ -204,7 +205,7 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
                 ]
                 if made:
                     made[0] = replace(made[0], before=first.before, is_first=first.is_first)
-                if made and made[0].key in _OWNERS and len(phrase) > 1 and result:
+                if made and made[0].key in _OWNERS and _is_of(phrase, words) and result:
                     # "La casa del usuario" is "mi casa".
                     result.insert(-1, made.pop(0))
                 result += made
@@ -214,6 +215,11 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
             result.append(units[index])
             index += 1
     return result
+
+
+def _is_of(phrase: Phrase, words: Lexicon) -> bool:
+    """Return whether a phrase is "of the user", not "my"."""
+    return len(phrase) > 1 and phrase[0] in words.prepositions | words.articles
 
 
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:

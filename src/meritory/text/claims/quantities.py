@@ -1,0 +1,196 @@
+"""Gives a quantity one number and one unit: 90 minutes for one and a half hours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from typing import Final
+
+from meritory.text.claims.lexicon import Lexicon
+from meritory.text.claims.read import Unit
+from meritory.text.language import read_language
+
+# Units of one kind with their size, the smallest first.
+_SCALES: Final = (
+    (("s", 1), ("min", 60), ("h", 3600), ("day", 86_400), ("week", 604_800)),
+    (("month", 1), ("year", 12)),
+    (("g", 1), ("kg", 1000)),
+    (("mm", 1), ("cm", 10), ("m", 1000), ("km", 1_000_000)),
+    (("ml", 1), ("cl", 10), ("l", 1000)),
+)
+_SCALE: Final = {name: (scale, size) for scale in _SCALES for name, size in scale}
+_HALF: Final = Fraction(1, 2)
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:\.\d{3})+")
+_DECIMAL: Final = re.compile(r"\d+[.,]\d{1,2}|\d+")
+_MINUTES: Final = re.compile(r"[0-5]?\d")
+_CLOCK: Final = re.compile(r"0?(\d{1,2}):(\d\d)")
+_GLUED: Final = re.compile(r"(\d{1,2})[hH](\d\d)")
+_NAMED: Final = re.compile(r"([A-Z][a-z]{2,})(\d{1,2})")
+_TENS: Final = frozenset(str(ten) for ten in range(30, 100, 10))
+_ONES: Final = frozenset("123456789")
+_GROUP: Final = re.compile(r"\d{3}")
+_HEAD: Final = re.compile(r"\d{1,3}")
+
+
+@cache
+def _words(language: str) -> dict[str, frozenset[str]]:
+    table = read_language(f"{language}/claims").get("quantities", {})
+    return {name: frozenset(text.split()) for name, text in table.items()}
+
+
+def measured(units: Sequence[Unit], words: Lexicon) -> list[Unit]:
+    """Return the units with each quantity in the largest unit of which it is a whole number."""
+    known = _words(words.language)
+    if not known:
+        return list(units)
+    return list(_measured(_plain_numbers(units, words, known), words, known))
+
+
+def _plain_numbers(
+    units: Sequence[Unit], words: Lexicon, known: dict[str, frozenset[str]]
+) -> list[Unit]:
+    """Return the units with "1 000" and "1.000" as 1000, and "2,5" as 2.5."""
+    made: list[Unit] = []
+    for unit in units:
+        if unit.kind == "number":
+            if len(made) > 1 and made[-1].key in known["and"] and _is_joined(made[-2], unit, words):
+                # "Treinta y cinco".
+                made[-2:] = [replace(made[-2], key=str(int(made[-2].key) + int(unit.key)))]
+                continue
+            last = made[-1] if made else None
+            is_group = last is not None and last.kind == "number" and not unit.before
+            if is_group and last and _HEAD.fullmatch(last.key) and _GROUP.fullmatch(unit.key):
+                made[-1] = replace(last, key=last.key + unit.key)
+                continue
+            key = unit.key
+            if words.language in {"de", "es"} and _THOUSANDS.fullmatch(key):
+                key = key.replace(".", "")
+            elif "," in key and _DECIMAL.fullmatch(key):
+                key = key.replace(",", ".")
+            clock = _CLOCK.fullmatch(key)
+            if clock and words.language in {"fr", "es"}:
+                made += [replace(unit, key=clock[1]), Unit("word", "h"), Unit("number", clock[2])]
+                continue
+            unit = unit if key == unit.key else replace(unit, key=key)
+        elif words.language == "zh" and (named := _NAMED.fullmatch(unit.key)):
+            made += [replace(unit, kind="word", key=named[1].lower()), Unit("number", named[2])]
+            continue
+        elif glued := _GLUED.fullmatch(unit.key):
+            made += [replace(unit, kind="number", key=glued[1]), Unit("word", "h")]
+            made.append(Unit("number", glued[2]))
+            continue
+        elif unit.key == "uhr" and made and made[-1].kind == "number":
+            made[-1] = replace(made[-1], key=made[-1].key.replace(".", ":").removesuffix(":00"))
+        made.append(unit)
+    return made
+
+
+def _is_joined(tens: Unit, ones: Unit, words: Lexicon) -> bool:
+    return words.language == "es" and tens.key in _TENS and ones.key in _ONES
+
+
+def _measured(
+    units: list[Unit], words: Lexicon, known: dict[str, frozenset[str]]
+) -> Iterator[Unit]:
+    index = 0
+    while index < len(units):
+        found = _quantity(units, index, words, known)
+        if found is None:
+            yield units[index]
+            index += 1
+            continue
+        value, name, size = found
+        first = units[index]
+        number, unit = _in_whole(value, name)
+        yield Unit("number", number, first.before, False, first.is_first)
+        yield Unit("word", unit)
+        index += size
+
+
+def _quantity(
+    units: list[Unit], index: int, words: Lexicon, known: dict[str, frozenset[str]]
+) -> tuple[Fraction, str, int] | None:
+    """Return the value, the unit and the number of units of a quantity that starts here."""
+    value, size = _amount(units, index, words, known)
+    if value is None:
+        return None
+    # "Tres cuartos de hora", "a quarter of an hour".
+    while _key(units, index + size) in known["of"]:
+        size += 1
+    spot = index + size
+    name = words.units.get(_key(units, spot), "")
+    if name not in _SCALE:
+        return None
+    size += 1
+    following = units[spot + 1] if spot + 1 < len(units) else None
+    if following is not None and following.kind == "number" and name == "h":
+        after = _key(units, spot + 2)
+        is_minutes = words.units.get(after) == "min"
+        if _MINUTES.fullmatch(following.key) and not following.before:
+            return value + Fraction(int(following.key), 60), name, size + 1 + is_minutes
+    # "Une heure et demie", "hora y media".
+    rest = [_key(units, spot + 1), _key(units, spot + 2), _key(units, spot + 3)]
+    if rest[0] in known["and"]:
+        skipped = rest[1] in words.articles
+        if rest[1 + skipped] in known["half"]:
+            return value + _HALF, name, size + 2 + skipped
+        if rest[1 + skipped] in known["quarter"]:
+            return value + _HALF / 2, name, size + 2 + skipped
+        if name == "h" and rest[1].isdigit() and words.units.get(rest[2]) == "min":
+            return value + Fraction(int(rest[1]), 60), name, size + 3
+    return value, name, size
+
+
+def _amount(
+    units: list[Unit], index: int, words: Lexicon, known: dict[str, frozenset[str]]
+) -> tuple[Fraction | None, int]:
+    """Return the number that starts here, and of how many units it is."""
+    unit, following = units[index], _key(units, index + 1)
+    if unit.kind == "number":
+        if not _DECIMAL.fullmatch(unit.key):
+            return None, 0
+        value = Fraction(unit.key.replace(",", "."))
+        if following in known["quarter"]:
+            return value / 4, 2
+        return value, 1
+    key = unit.key
+    if key in known["one"]:
+        for names, value in (("half", _HALF), ("quarter", _HALF / 2)):
+            if following in known[names]:
+                return value, 2
+        return Fraction(1), 1
+    if key in known["half"]:
+        return _HALF, 1
+    if following in known["and"] and _key(units, index + 2) in known["half"]:
+        # "Hora y media".
+        return Fraction(1), 0
+    if key in known["quarter"]:
+        return _HALF / 2, 1
+    if key in known["one_and_half"]:
+        return Fraction(3, 2), 1
+    for ending in known["and_half"]:
+        whole = words.numbers.get(key.removesuffix(ending)) if key.endswith(ending) else None
+        if whole:
+            return int(whole) + _HALF, 1
+    if key in known["three_quarters"]:
+        return Fraction(3, 4), 1
+    return None, 0
+
+
+def _key(units: list[Unit], index: int) -> str:
+    return units[index].key if index < len(units) else ""
+
+
+def _in_whole(value: Fraction, name: str) -> tuple[str, str]:
+    """Return a quantity in the largest unit that gives a whole number."""
+    scale, size = _SCALE[name]
+    if not value:
+        return "0", name
+    amount = value * size
+    for unit, step in reversed(scale):
+        if (amount / step).denominator == 1:
+            return str(amount / step), unit
+    return str(float(value)).removesuffix(".0"), name
