@@ -55,6 +55,8 @@ def frame_words(language: str) -> FrameWords | None:
         for name, text in table.items()
         if name not in patterns
     }
+    # By stem, since each has many forms.
+    lists["light"] = frozenset(map(lexicon(language).stem, lists.get("light", ())))
     return FrameWords(lists, **patterns)
 
 
@@ -96,7 +98,7 @@ def same_frame(old: Claim, new: Claim) -> bool:
     words = frame_words(language)
     if words is None or max(len(old.keys), len(new.keys)) > MAX_TOKENS:
         return False
-    if old.raw & words["object"] != new.raw & words["object"] and not _wishes(old, new, words):
+    if _objects(old, words) != _objects(new, words) and not _has_wish(old, new):
         return False
     left, right = _clauses(old, words), _clauses(new, words)
     if len(left) != len(right) or len(left) > MAX_CLAUSES:
@@ -108,9 +110,14 @@ def same_frame(old: Claim, new: Claim) -> bool:
     )
 
 
-def _wishes(old: Claim, new: Claim, words: FrameWords) -> bool:
-    wishes = old.lexicon.wishes
-    return any(set(claim.keys[:3]) & wishes for claim in (old, new))
+def _objects(claim: Claim, words: FrameWords) -> frozenset[str]:
+    """Return the words "me" and "us" of a claim."""
+    parts = (part for key in claim.raw for part in key.split("-"))
+    return words["object"].intersection(parts)
+
+
+def _has_wish(old: Claim, new: Claim) -> bool:
+    return any(set(claim.keys[:3]) & claim.lexicon.wishes for claim in (old, new))
 
 
 # -- tokens -----------------------------------------------------------------------------------
@@ -150,7 +157,9 @@ def _token(claim: Claim, index: int, silent: tuple[str, ...], words: FrameWords)
         is_noun = is_noun or before in lex.quantifiers
         is_noun = is_noun or (index > 0 and claim.units[index - 1].kind == "number")
         is_noun = is_noun and words.infinitive.search(unit.key) is None
-    is_subject = unit.key in _PERSONS and not claim.raw & (words["named_persons"] | words["object"])
+    is_subject = unit.key in _PERSONS and not (
+        claim.raw & words["named_persons"] or _objects(claim, words)
+    )
     return Token(unit, claim.stems[index], silent, is_noun or unit.kind != "word", is_subject)
 
 
@@ -386,16 +395,22 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
     a = [-1] * len(left.tokens)
     b = [-1] * len(right.tokens)
     verbs: list[int] = []
-    is_other_voice = left.is_passive != right.is_passive
+    free = _free(left, right, lex)
     count = 0
-    for rule in (_is_equal, _is_folded, _is_inflected):
+    nominal: set[int] = set()
+    for rule in (_is_equal, _is_folded, _is_inflected, _is_nominal):
+        if rule is _is_nominal and not _has_light_verb(left, a, right, b, lex, words):
+            break
         for i, token in enumerate(left.tokens):
             if a[i] >= 0:
                 continue
             for j, partner in enumerate(right.tokens):
-                if b[j] < 0 and rule(token, partner, lex, words, is_other_voice):
+                if b[j] < 0 and rule(token, partner, lex, words, free):
                     a[i] = b[j] = count
-                    if rule is _is_inflected and not _is_adjective(token, left, i, lex):
+                    if rule is _is_nominal:
+                        nominal.add(count)
+                        verbs.append(count)
+                    elif rule is _is_inflected and not _is_adjective(token, left, i, lex):
                         verbs.append(count)
                     count += 1
                     break
@@ -403,12 +418,51 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
         return None
     for frame, numbers in ((left, a), (right, b)):
         frame.agent = next((i + 1 for i in frame.agents if numbers[i] < 0), None)
-    lone_left = [token for token, number in zip(left.tokens, a, strict=True) if number < 0]
-    lone_right = [token for token, number in zip(right.tokens, b, strict=True) if number < 0]
-    for lone, frame, partner in ((lone_left, left, right), (lone_right, right, left)):
-        if any(not _may_lack(token, frame, partner, lex, words) for token in lone):
-            return None
+    for frame, numbers, partner in ((left, a, right), (right, b, left)):
+        for index, token in enumerate(frame.tokens):
+            if numbers[index] >= 0:
+                continue
+            is_light = bool(nominal) and (
+                token.stem in words["light"]
+                or token.key in lex.prefixes
+                or (token.key in words["links"] and index > 0 and numbers[index - 1] in nominal)
+            )
+            if not is_light and not _may_lack(token, frame, partner, lex, words):
+                return None
     return (a, b), verbs
+
+
+def _has_light_verb(
+    left: Frame, a: list[int], right: Frame, b: list[int], lex: Lexicon, words: FrameWords
+) -> bool:
+    """Return whether one text says "takes a decision" for what the other calls "decides"."""
+    return any(
+        number < 0 and token.stem in words["light"]
+        for frame, numbers in ((left, a), (right, b))
+        for token, number in zip(frame.tokens, numbers, strict=True)
+    )
+
+
+def _is_nominal(
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, free: frozenset[str]
+) -> bool:
+    return token.stem == partner.stem and token.unit.kind == partner.unit.kind == "word"
+
+
+def _free(left: Frame, right: Frame, lex: Lexicon) -> frozenset[str]:
+    """Return in what the endings of two clauses may differ: voice, and number."""
+    found = {"voice"} if left.is_passive != right.is_passive else set[str]()
+    starts = [bool(set(frame.tokens[0].silent) & lex.indefinite) for frame in (left, right)]
+    numbered = any(
+        token.unit.kind == "number" for frame in (left, right) for token in frame.tokens[:2]
+    )
+    if starts[0] != starts[1] and not numbered and not (left.is_past or right.is_past):
+        # "A new colleague gets a key", "new colleagues get a key".
+        plain, many = (left, right) if starts[0] else (right, left)
+        heads = zip(plain.tokens[:2], many.tokens[:2], strict=False)
+        if any(a.key != b.key and a.stem == b.stem for a, b in heads):
+            found.add("number")
+    return frozenset(found)
 
 
 def _may_lack(
@@ -432,13 +486,13 @@ def _is_adjective(token: Token, frame: Frame, index: int, lex: Lexicon) -> bool:
 
 
 def _is_equal(
-    token: Token, partner: Token, lex: Lexicon, words: FrameWords, is_other_voice: bool
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, free: frozenset[str]
 ) -> bool:
     return token.key == partner.key
 
 
 def _is_folded(
-    token: Token, partner: Token, lex: Lexicon, words: FrameWords, is_other_voice: bool
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, free: frozenset[str]
 ) -> bool:
     if token.unit.kind != "word" or partner.unit.kind != "word":
         return False
@@ -446,17 +500,23 @@ def _is_folded(
 
 
 def _is_inflected(
-    token: Token, partner: Token, lex: Lexicon, words: FrameWords, is_other_voice: bool
+    token: Token, partner: Token, lex: Lexicon, words: FrameWords, free: frozenset[str]
 ) -> bool:
-    if token.unit.kind != "word" or partner.unit.kind != "word" or token.stem != partner.stem:
+    if token.unit.kind != "word" or partner.unit.kind != "word":
+        return False
+    if "number" in free and {token.key, partner.key} <= words["possessive"]:
+        return True
+    if token.stem != partner.stem:
         return False
     if token.is_noun != partner.is_noun:
         return False
+    if "number" in free:
+        return True
     if token.is_noun:
         return _is_genitive(token, partner, words)
     one, other = sorted((token.key, partner.key), key=len)
     # Only the number differs: another claim, unless it is the participle of a passive.
-    return lex.language == "de" or is_other_voice or other not in {f"{one}s", f"{one}es", f"{one}x"}
+    return lex.language == "de" or "voice" in free or other not in {f"{one}s", f"{one}es", f"{one}x"}
 
 
 def _is_genitive(token: Token, partner: Token, words: FrameWords) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from meritory.text.claims.lexicon import (
@@ -239,11 +240,22 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     used = keys.index("used") if "used" in keys else 0
     # "is used to cold" and "was used to build" are not "used to live".
     is_past = words.language != "en" or (used > 0 and keys[used - 1] not in _BEFORE_USED)
-    if is_past and _cut_any(units, words.cues["past"]):
+    if is_past and not _is_before_phrase(units, words) and _cut_any(units, words.cues["past"]):
         found.add("past")
     while _cut_any(units, words.cues["now"]):
         found.add("now")
     return found
+
+
+def _is_before_phrase(units: Sequence[Unit], words: Lexicon) -> bool:
+    """Return whether "before" has a time or a thing after it: "before the release"."""
+    starts = {phrase[0] for phrase in words.cues["past"] if len(phrase) == 1}
+    return any(
+        unit.key in starts
+        and not following.before
+        and (following.kind == "number" or following.key in words.articles | words.prepositions)
+        for unit, following in pairwise(units)
+    )
 
 
 def _marks_of(units: Sequence[Unit], words: Lexicon) -> frozenset[tuple[str, Phrase]]:
