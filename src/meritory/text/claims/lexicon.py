@@ -171,10 +171,10 @@ def lexicon(language: str) -> Lexicon:
 # origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
 # now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
 # since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
-# framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
+# actually: another value holds, which stands at any place. framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
 CUE_KINDS: Final = (
     "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
-    "change", "new", "framed",
+    "change", "new", "framed", "actually",
 )  # fmt: skip
 
 

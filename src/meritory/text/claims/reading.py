@@ -226,6 +226,7 @@ def _is_of(phrase: Phrase, words: Lexicon) -> bool:
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
     is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
+    is_corrected |= _cut_any(units, words.cues["actually"])
     return {"correction", "now"} if is_corrected else set()
 
 

@@ -50,7 +50,7 @@ def update(old: Claim, new: Claim) -> Update | None:
     cues = new.cues | {kind for kind, _ in new.marks - said}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
-    if new.raw & new.lexicon.additive or old.cues & _ENDED or new.cues & _ENDED:
+    if new.raw & new.lexicon.additive - old.raw or old.cues & _ENDED or new.cues & _ENDED:
         return None
     if reason := _opposite(old, new):
         return "chain", reason
@@ -66,7 +66,11 @@ def _asks(claim: Claim) -> bool:
 
 def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text says that the old claim holds no more."""
-    if old.cues & _ENDED or _negation_count(old) or _negation_count(new):
+    if old.cues & _ENDED:
+        return None
+    if new.cues & _ENDED and old.keys == new.keys:
+        return "the new text says that it no longer holds"
+    if _negation_count(old) or _negation_count(new):
         return None
     if not new.cues & _ENDED and "stopped" not in cues:
         return None
