@@ -69,6 +69,10 @@ class Lexicon:
     definite: frozenset[str]
     indefinite: frozenset[str]
     dates: frozenset[str]
+    # "But" after a denied value; verbs whose subject is the new value; verbs of an exchange.
+    instead: frozenset[str]
+    takes: frozenset[str]
+    swaps: frozenset[str]
     # The two halves of a negation, "ne" and "pas", and what may follow them.
     paired: tuple[frozenset[str], frozenset[str], frozenset[str]] | None
     same: dict[str, str]
@@ -115,6 +119,10 @@ def lexicon(language: str) -> Lexicon:
 
     articles, prepositions = words("articles"), mapped("prepositions")
     known = frozenset[str]().union(*(words(key) for key in content["words"]))
+    if language != "en":
+        # Short texts have few words of grammar, so that forms and units show their language too.
+        lines = (*groups.get("irregular", ()), *groups.get("verbs", ()), *groups.get("units", ()))
+        known |= {word for line in lines for word in line.split() if len(word) > 2}
     return Lexicon(
         language,
         known | set(same),
@@ -150,6 +158,9 @@ def lexicon(language: str) -> Lexicon:
         words("definite"),
         words("indefinite"),
         words("dates"),
+        mapped("instead"),
+        words("takes"),
+        words("swaps"),
         (words("negation_first"), words("negation_second"), words("negation_after"))
         if "negation_first" in content["words"]
         else None,
@@ -309,9 +320,9 @@ def _own_stem(word: str, words: Lexicon) -> str:
         base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
         base = _DOUBLED.sub(r"\1", base)
         return base[:-1] + "i" if base.endswith("y") and len(base) > 2 else base
-    base = _first_form(word, words).replace("ß", "ss")
-    previous = ""
-    # Endings follow one another: "arbeit-et", "lav-ad-as".
+    base = _without_ending(_first_form(word, words).replace("ß", "ss"), words)
+    previous = base if words.language != "de" else ""
+    # German endings follow one another: "arbeit-et-e-st".
     while base != previous:
         previous, base = base, _without_ending(base, words)
     return _DOUBLED.sub(r"\1", base.translate(_PLAIN[words.language]))
@@ -319,7 +330,7 @@ def _own_stem(word: str, words: Lexicon) -> str:
 
 def _without_ending(word: str, words: Lexicon) -> str:
     """Return a word without its longest ending, if enough of it is left."""
-    least = MIN_STEM_CHARS - (words.language in {"es", "fr"})
+    least = MIN_STEM_CHARS - (words.language == "es")
     for ending in words.endings:
         left = word.removesuffix(ending)
         if left != word and len(left) >= least and _VOWEL.search(left):
@@ -332,7 +343,8 @@ def _first_form(word: str, words: Lexicon) -> str:
     if word in words.irregular:
         return words.irregular[word]
     if words.language != "de":
-        return word
+        plain = word.removesuffix("n") if words.language == "es" else word
+        return words.irregular.get(plain) or words.irregular.get(word.removesuffix("s")) or word
     for prefix in words.prefixes:
         rest = word.removeprefix(prefix)
         if rest == word:

@@ -145,13 +145,16 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         # A claim means the same without a silent word.
         if unit.kind == "word" and is_silent:
             continue
-        if unit.kind == "word" and key in words.negations and following and following.before:
+        is_no = words.language == "en" or not index
+        if is_no and unit.kind == "word" and key in words.negations and following and following.before:
             # "No, tests pass" is not "no tests pass".
             key = f"{key},"
         elif unit.kind in {"word", "identifier"}:
             is_measure = previous == "number" and key in UNITS
-            if not is_measure and previous == "number":
+            if is_measure:
                 key = words.units.get(key, key)
+            elif previous == "number":
+                key = words.units.get(key) or UNITS.get(key, key)
             key = key if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
         yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
         mark, previous = "", unit.kind

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Literal
 
+from meritory.text.claims.changes import restated
 from meritory.text.claims.lexicon import GAP, Phrase, find_phrase
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.vetoes import veto
@@ -49,6 +50,8 @@ def update(old: Claim, new: Claim) -> Update | None:
     said = old.marks - {mark for mark in old.marks if mark[0] in _PLACED}
     cues = new.cues | {kind for kind, _ in new.marks - said}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
+        return "supersede", reason
+    if reason := restated(old, new, cues, _dates(new)):
         return "supersede", reason
     if new.raw & new.lexicon.additive - old.raw or old.cues & _ENDED or new.cues & _ENDED:
         return None

@@ -1,0 +1,216 @@
+"""Whether a newer text replaces an older one whose words it says in another order or form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from meritory.text.claims.reading import Claim
+
+LANGUAGES: Final = frozenset({"de", "fr", "es", "zh"})
+MAX_VALUE_UNITS: Final = 6
+MAX_ADDED: Final = 9
+MIN_CHARS: Final = 2
+_PERSONS: Final = frozenset({"user", "we"})
+_OWNERS: Final = frozenset({"user's", "we's"})
+_ENDED: Final = frozenset({"ended", "past"})
+_STATED: Final = frozenset({"now", "correction", "since", "new", "change"})
+_NAMED: Final = frozenset({"change", "gone", "left"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The content of two claims, by index: what both say, and what only one says."""
+
+    kept: frozenset[str]
+    removed: tuple[int, ...]
+    added: tuple[int, ...]
+
+
+def restated(old: Claim, new: Claim, cues: frozenset[str], dates: frozenset[int]) -> str | None:
+    """Return the reason if the new text states a change of what the old one says, or None."""
+    if new.language not in LANGUAGES or old.cues & _ENDED or new.cues & _ENDED:
+        return None
+    if _negations(old):
+        return None
+    if reason := _contrasted(old, new):
+        return reason
+    if _negations(new):
+        return None
+    parts = _parts(old, new, dates)
+    if "stopped" in cues and _is_dropped(old, new, parts):
+        return "the new text says that it no longer holds"
+    if cues & _NAMED and _is_handed_over(old, new, parts, cues):
+        return "the new text names the old value as replaced"
+    if cues & _STATED and _is_restated(old, new, parts, cues):
+        return "the new text gives another value of the same claim"
+    return None
+
+
+def _negations(claim: Claim) -> int:
+    words = claim.lexicon.negations
+    return sum(key.rstrip(",") in words or key == "not" for key in claim.keys)
+
+
+def _parts(old: Claim, new: Claim, dates: frozenset[int]) -> _Parts:
+    said = _said(new)
+    mine = {index: old.stems[index] for index in old.content if old.keys[index] not in _PERSONS}
+    theirs = {
+        index: new.stems[index]
+        for index in new.content
+        if new.keys[index] not in _PERSONS and index not in dates
+    }
+    kept = frozenset(mine.values()) & frozenset(theirs.values())
+    removed = tuple(index for index, stem in mine.items() if stem not in kept)
+    added = tuple(
+        index for index, stem in theirs.items() if stem not in kept and stem not in said
+    )
+    return _Parts(kept, removed, added)
+
+
+def _said(claim: Claim) -> frozenset[str]:
+    """Return the stems of the words with which a text states a change."""
+    words = claim.lexicon
+    return frozenset(
+        words.stem(words.same.get(word, word))
+        for kind, phrase in claim.marks
+        if kind not in {"origin", "contrast"}
+        for word in phrase
+    )
+
+
+def _runs(indexes: Sequence[int], claim: Claim) -> int:
+    """Return the number of runs of adjacent units."""
+    closed = claim.lexicon.prepositions
+    count = 0
+    for place, index in enumerate(indexes):
+        before = indexes[place - 1] if place else -9
+        gap = range(before + 1, index)
+        is_joined = place > 0 and len(gap) <= 1 and all(claim.keys[i] in closed for i in gap)
+        count += not is_joined
+    return count
+
+
+# -- the old value is denied ------------------------------------------------------------------
+
+
+def _contrasted(old: Claim, new: Claim) -> str | None:
+    """Return the reason if the new text says "not A but B" of what the old one calls A."""
+    words = new.lexicon
+    spots = [i for i, key in enumerate(new.keys) if key.rstrip(",") in words.negations | {"not"}]
+    joints = [i for i, key in enumerate(new.keys) if key in words.instead]
+    if len(spots) != 1 or not joints or not spots[0] < joints[0] < len(new.keys) - 1:
+        return None
+    denied = {new.stems[i] for i in new.content if spots[0] < i < joints[0]}
+    rest = {new.stems[i] for i in new.content if i > joints[0]} - old.topic
+    if not denied or not denied <= old.topic or not rest:
+        return None
+    if len(old.topic - new.topic) * 2 > len(old.topic):
+        return None
+    return "the new text names the old value as replaced"
+
+
+# -- the claim is dropped ---------------------------------------------------------------------
+
+
+def _is_dropped(old: Claim, new: Claim, parts: _Parts) -> bool:
+    """Return whether the new text ends what the old one says: "the meeting is cancelled"."""
+    if parts.added or set(new.keys) & new.lexicon.limits or not _same_persons(old, new):
+        return False
+    least = MIN_CHARS if new.language == "zh" else 1
+    if len(parts.kept) < least:
+        return False
+    # A text about the user needs no more than the thing that ended.
+    persons = bool(_PERSONS & set(old.keys) & set(new.keys))
+    return persons or len(parts.kept) >= 2
+
+
+# -- another one takes over -------------------------------------------------------------------
+
+
+def _is_handed_over(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) -> bool:
+    """Return whether the new text repeats the old one with its value and says what follows it."""
+    if not parts.added or len(parts.added) > MAX_ADDED or _runs(parts.added, new) > 1:
+        return False
+    words = new.lexicon
+    # A verb may be another one; what the claim is about and its value may not.
+    lost = [index for index in parts.removed if not _is_verb(old, index)]
+    if lost or len(parts.kept) < 2 or 3 * len(parts.removed) > 2 * len(old.topic):
+        return False
+    spots = [index for index in new.content if new.stems[index] in parts.kept]
+    takes = {phrase[0] for _, phrase in new.marks} & words.takes
+    if takes and parts.added[0] > spots[-1]:
+        # "Ann took over from Bob" changes what Bob does, not what Ann does.
+        return False
+    return bool(cues & {"gone", "left"}) or bool(takes) or bool(words.swaps & set(new.words))
+
+
+def _is_verb(claim: Claim, index: int) -> bool:
+    """Return whether a word of the old text is a verb rather than a thing."""
+    unit = claim.units[index]
+    if unit.kind != "word":
+        return False
+    if claim.language == "zh":
+        return True
+    if claim.language == "de":
+        return not unit.is_capital or unit.is_first
+    before = claim.words[claim.words.index(unit.key) - 1 :][:1] if unit.key in claim.words else ()
+    words = claim.lexicon
+    closed = words.articles | words.prepositions | words.definite | _OWNERS
+    return not (set(before) & closed) and not unit.is_capital
+
+
+# -- another value ----------------------------------------------------------------------------
+
+
+def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) -> bool:
+    """Return whether the new text says the old one with one other value, and that it is new."""
+    words = new.lexicon
+    if not parts.added and not parts.removed:
+        return False
+    if not parts.kept or not _same_persons(old, new) or not _same_subject(old, new, parts):
+        return False
+    changed = frozenset(map(words.stem, words.attributes)) if "change" in cues else frozenset[str]()
+    added = [index for index in parts.added if new.stems[index] not in changed]
+    removed = list(parts.removed)
+    owners = set(old.keys) & _OWNERS - set(new.keys)
+    if not added or not (removed or owners):
+        return False
+    if _runs(added, new) > 1 or _runs(removed, old) > 1 + ("change" in cues):
+        return False
+    if max(len(added), len(removed)) > MAX_VALUE_UNITS:
+        return False
+    numbers = [new.units[index].kind == "number" for index in added]
+    old_numbers = [old.units[index].kind == "number" for index in removed]
+    if any(numbers) != any(old_numbers):
+        return False
+    if set(old.words) & words.many_valued and not any(numbers):
+        return False
+    if set(old.keys) & words.quantifiers != set(new.keys) & words.quantifiers:
+        return False
+    modals = [unit.key for unit in old.units if unit.key in words.modals]
+    if modals != [unit.key for unit in new.units if unit.key in words.modals]:
+        return False
+    least = MIN_CHARS if new.language == "zh" else 1
+    return len(parts.kept) >= least and 3 * len(parts.kept) >= len(removed)
+
+
+def _same_persons(old: Claim, new: Claim) -> bool:
+    return _PERSONS & set(old.keys) == _PERSONS & set(new.keys)
+
+
+def _same_subject(old: Claim, new: Claim, parts: _Parts) -> bool:
+    """Return whether the new text is about what the old one begins with."""
+    if not old.content or not new.content:
+        return False
+    heads = [i for i in old.content if old.keys[i] not in _PERSONS]
+    if not heads:
+        return False
+    if _PERSONS & set(old.keys):
+        return True
+    first = old.stems[heads[0]]
+    if first in parts.kept:
+        return True
+    # "Der Trainer ist Bo", "jetzt ist Al der Trainer": turned around the verb.
+    return False
