@@ -121,6 +121,8 @@ def _is_dropped(old: Claim, new: Claim, parts: _Parts) -> bool:
     least = MIN_CHARS if new.language == "zh" else 1
     if len(parts.kept) < least:
         return False
+    if new.language == "zh" and 2 * len(parts.kept) < len(parts.removed):
+        return False
     # A text about the user needs no more than the thing that ended.
     persons = bool(_PERSONS & set(old.keys) & set(new.keys))
     return persons or len(parts.kept) >= 2
@@ -193,7 +195,18 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
     if modals != [unit.key for unit in new.units if unit.key in words.modals]:
         return False
     least = MIN_CHARS if new.language == "zh" else 1
-    return len(parts.kept) >= least and 3 * len(parts.kept) >= len(removed)
+    if len(parts.kept) < least or len(removed) > len(parts.kept) + 1:
+        return False
+    if any(numbers) or cues & {"now", "correction", "since"} or not removed:
+        return True
+    # "Moved" and "renamed" say nothing about what a thing is.
+    places = _follows_preposition(old, removed) and _follows_preposition(new, added)
+    return places or "new" in cues or bool(set(old.words) & words.naming)
+
+
+def _follows_preposition(claim: Claim, indexes: Sequence[int]) -> bool:
+    closed = claim.lexicon.prepositions
+    return indexes[0] > 0 and claim.keys[indexes[0] - 1] in closed
 
 
 def _same_persons(old: Claim, new: Claim) -> bool:
@@ -209,8 +222,8 @@ def _same_subject(old: Claim, new: Claim, parts: _Parts) -> bool:
         return False
     if _PERSONS & set(old.keys):
         return True
-    first = old.stems[heads[0]]
-    if first in parts.kept:
-        return True
-    # "Der Trainer ist Bo", "jetzt ist Al der Trainer": turned around the verb.
-    return False
+    if new.language == "zh":
+        pair = tuple(old.stems[i] for i in heads[:2])
+        said = [new.stems[i] for i in new.content]
+        return any(tuple(said[i : i + 2]) == pair for i in range(len(said)))
+    return old.stems[heads[0]] in parts.kept

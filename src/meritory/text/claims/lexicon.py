@@ -73,6 +73,8 @@ class Lexicon:
     instead: frozenset[str]
     takes: frozenset[str]
     swaps: frozenset[str]
+    # Verbs that are followed by a name.
+    naming: frozenset[str]
     # The two halves of a negation, "ne" and "pas", and what may follow them.
     paired: tuple[frozenset[str], frozenset[str], frozenset[str]] | None
     same: dict[str, str]
@@ -161,6 +163,7 @@ def lexicon(language: str) -> Lexicon:
         mapped("instead"),
         words("takes"),
         words("swaps"),
+        words("naming"),
         (words("negation_first"), words("negation_second"), words("negation_after"))
         if "negation_first" in content["words"]
         else None,
