@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from meritory.text.claims.frames import same_frame
 from meritory.text.claims.reading import Claim
+from meritory.text.claims.vetoes import veto
 
 LANGUAGES: Final = frozenset({"de", "fr", "es", "zh"})
 MAX_VALUE_UNITS: Final = 6
 MAX_ADDED: Final = 9
 MIN_CHARS: Final = 2
+# Chinese characters before those with which the old text begins.
+MAX_LEAD: Final = 6
 _PERSONS: Final = frozenset({"user", "we"})
 _OWNERS: Final = frozenset({"user's", "we's"})
 _ENDED: Final = frozenset({"ended", "past"})
@@ -32,6 +36,9 @@ def restated(old: Claim, new: Claim, cues: frozenset[str], dates: frozenset[int]
     """Return the reason if the new text states a change of what the old one says, or None."""
     if new.language not in LANGUAGES or old.cues & _ENDED or new.cues & _ENDED:
         return None
+    cues -= frozenset() if dates else {"since"}
+    if _negations(old) != _negations(new) and (reason := denied(old, new)):
+        return reason if cues & {"now", "correction"} else None
     if _negations(old):
         return None
     if reason := _contrasted(old, new):
@@ -63,8 +70,12 @@ def _parts(old: Claim, new: Claim, dates: frozenset[int]) -> _Parts:
     }
     kept = frozenset(mine.values()) & frozenset(theirs.values())
     removed = tuple(index for index, stem in mine.items() if stem not in kept)
+    # A value that is said twice counts once.
+    firsts = {stem: index for index, stem in reversed(theirs.items())}
     added = tuple(
-        index for index, stem in theirs.items() if stem not in kept and stem not in said
+        index
+        for index, stem in theirs.items()
+        if stem not in kept and stem not in said and firsts[stem] == index
     )
     return _Parts(kept, removed, added)
 
@@ -92,6 +103,14 @@ def _runs(indexes: Sequence[int], claim: Claim) -> int:
     return count
 
 
+def denied(old: Claim, new: Claim) -> str | None:
+    """Return the reason if two texts differ in a negation only, whatever the order."""
+    if abs(_negations(old) - _negations(new)) != 1 or new.language not in LANGUAGES:
+        return None
+    is_same = same_frame(old, new, without_negation=True)
+    return "one text denies the other" if is_same else None
+
+
 # -- the old value is denied ------------------------------------------------------------------
 
 
@@ -99,12 +118,12 @@ def _contrasted(old: Claim, new: Claim) -> str | None:
     """Return the reason if the new text says "not A but B" of what the old one calls A."""
     words = new.lexicon
     spots = [i for i, key in enumerate(new.keys) if key.rstrip(",") in words.negations | {"not"}]
-    joints = [i for i, key in enumerate(new.keys) if key in words.instead]
-    if len(spots) != 1 or not joints or not spots[0] < joints[0] < len(new.keys) - 1:
+    joints = [i for i, key in enumerate(new.keys[:-1]) if key in words.instead]
+    if len(spots) != 1 or not joints or spots[0] + 1 >= joints[-1]:
         return None
-    denied = {new.stems[i] for i in new.content if spots[0] < i < joints[0]}
-    rest = {new.stems[i] for i in new.content if i > joints[0]} - old.topic
-    if not denied or not denied <= old.topic or not rest:
+    gone = {new.stems[i] for i in new.content if spots[0] < i < joints[-1]}
+    rest = {new.stems[i] for i in new.content if i > joints[-1]} - old.topic
+    if not gone or not gone <= old.topic or not rest:
         return None
     if len(old.topic - new.topic) * 2 > len(old.topic):
         return None
@@ -174,7 +193,11 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
     if not parts.kept or not _same_persons(old, new) or not _same_subject(old, new, parts):
         return False
     changed = frozenset(map(words.stem, words.attributes)) if "change" in cues else frozenset[str]()
-    added = [index for index in parts.added if new.stems[index] not in changed]
+    added = [
+        index
+        for index in parts.added
+        if new.stems[index] not in changed and new.keys[index] not in words.limits
+    ]
     removed = list(parts.removed)
     owners = set(old.keys) & _OWNERS - set(new.keys)
     if not added or not (removed or owners):
@@ -225,5 +248,94 @@ def _same_subject(old: Claim, new: Claim, parts: _Parts) -> bool:
     if new.language == "zh":
         pair = tuple(old.stems[i] for i in heads[:2])
         said = [new.stems[i] for i in new.content]
-        return any(tuple(said[i : i + 2]) == pair for i in range(len(said)))
+        return any(tuple(said[i : i + 2]) == pair for i in range(MAX_LEAD))
     return old.stems[heads[0]] in parts.kept
+
+
+# -- another value without a word of change ---------------------------------------------------
+
+
+def another_value(old: Claim, new: Claim) -> str | None:
+    """Return the reason if two texts differ in one value that a thing has one of at a time."""
+    if new.language not in LANGUAGES or old.cues or new.cues:
+        return None
+    if reason := denied(old, new):
+        return reason
+    if veto(old, new, same_values=False) or _values_beside(old) != _values_beside(new):
+        return None
+    left, right = _middle(old, new)
+    if not left or not right or max(len(left), len(right)) > MAX_VALUE_UNITS:
+        return None
+    if {old.stems[i] for i in left} & {new.stems[i] for i in right}:
+        return None
+    words = old.lexicon
+    if set(old.words) & words.many_valued or _is_past(old) or _is_past(new):
+        return None
+    if _owners(old) != _owners(new) or not _same_persons(old, new):
+        return None
+    if not any(index < left[0] for index in old.content):
+        return None
+    if not (_has_value(old, left) and _has_value(new, right)):
+        return None
+    was, now = (" ".join(c.keys[i] for i in run) for c, run in ((old, left), (new, right)))
+    return f"another value of the same claim: {was} is now {now}"
+
+
+def _owners(claim: Claim) -> list[str]:
+    return [key for key in claim.keys if key in _OWNERS]
+
+
+def _values_beside(claim: Claim) -> int:
+    return sum(unit.kind == "number" for unit in claim.units)
+
+
+def _middle(old: Claim, new: Claim) -> tuple[range, range]:
+    """Return where two texts differ between a common start and a common end."""
+    size = min(len(old.keys), len(new.keys))
+    start = next((i for i in range(size) if old.stems[i] != new.stems[i]), size)
+    rest = size - start
+    end = next((i for i in range(rest) if old.stems[-1 - i] != new.stems[-1 - i]), rest)
+    return range(start, len(old.keys) - end), range(start, len(new.keys) - end)
+
+
+def _is_past(claim: Claim) -> bool:
+    return bool(set(claim.words) & claim.lexicon.past_words)
+
+
+def _has_value(claim: Claim, run: range) -> bool:
+    """Return whether a run of units is the one value of its relation."""
+    words = claim.lexicon
+    first, before = claim.keys[run[0]], claim.keys[run[0] - 1]
+    is_last = run[-1] == len(claim.keys) - 1
+    units = [claim.units[i] for i in run]
+    be = {words.same.get(key, key) for key in words.be}
+    closed = words.pronouns | words.negations | words.quantifiers | be | words.additive
+    if any(unit.key in closed for unit in units):
+        return False
+    if any(claim.keys[i] in words.prepositions for i in run[1:]):
+        return False
+    if before in be | words.naming | words.agents or first in words.agents:
+        return _is_definite(claim)
+    if set(claim.words) & words.one_valued and not is_last:
+        return before not in words.prepositions
+    preposition = first if first in words.prepositions else before
+    if preposition in words.places and is_last:
+        return _is_definite(claim)
+    if claim.language == "zh":
+        return bool(set(claim.keys[: run[0]]) & words.one_valued)
+    is_name = is_last and units[0].is_capital and before not in words.prepositions
+    if claim.language == "de":
+        # Without an article a noun in the singular is a name.
+        spot = max((i for i, w in enumerate(claim.words) if w == first), default=0)
+        is_name = is_name and claim.words[spot - 1] not in words.articles and len(units) == 1
+        return is_name and _is_definite(claim) and claim.units[run[0] - 1].is_capital is False
+    return is_name and _is_definite(claim)
+
+
+def _is_definite(claim: Claim) -> bool:
+    """Return whether a claim is about a certain thing: "the code", "our tasks", "Ann"."""
+    words = claim.lexicon
+    if claim.language == "zh" or set(claim.keys[:3]) & (_OWNERS | _PERSONS):
+        return True
+    definite = words.articles - words.indefinite
+    return bool(set(claim.words[:2]) & (definite | words.definite)) or claim.units[0].is_capital

@@ -68,8 +68,9 @@ class Token:
     stem: str
     silent: tuple[str, ...]
     is_noun: bool
-    # A pronoun that can only be the subject.
+    # A pronoun that can only be the subject, and a noun after "vom" or "zum".
     is_subject: bool = False
+    is_singular: bool = False
 
     @property
     def key(self) -> str:
@@ -89,10 +90,12 @@ class Frame:
     has_duty: bool = False
     is_past: bool = False
     is_wish: bool = False
+    # "Il faut": no one is named.
+    is_impersonal: bool = False
     is_generic: bool = False
 
 
-def same_frame(old: Claim, new: Claim) -> bool:
+def same_frame(old: Claim, new: Claim, *, without_negation: bool = False) -> bool:
     """Return whether two claims of one language have the same parts in the same roles."""
     language = old.language or "en"
     words = frame_words(language)
@@ -101,6 +104,8 @@ def same_frame(old: Claim, new: Claim) -> bool:
     if _objects(old, words) != _objects(new, words) and not _has_wish(old, new):
         return False
     left, right = _clauses(old, words), _clauses(new, words)
+    if without_negation:
+        left, right = _affirmed(left, old.lexicon), _affirmed(right, new.lexicon)
     if len(left) != len(right) or len(left) > MAX_CLAUSES:
         return False
     lex = lexicon(language)
@@ -108,6 +113,12 @@ def same_frame(old: Claim, new: Claim) -> bool:
         all(_same_clause(one, other, lex, words) for one, other in zip(left, order, strict=True))
         for order in permutations(right)
     )
+
+
+def _affirmed(clauses: list[list[Token]], lex: Lexicon) -> list[list[Token]]:
+    """Return the clauses without their negations."""
+    closed = lex.negations | {_NOT}
+    return [[token for token in clause if token.key not in closed] for clause in clauses]
 
 
 def _objects(claim: Claim, words: FrameWords) -> frozenset[str]:
@@ -128,6 +139,7 @@ def _tokens(claim: Claim, words: FrameWords) -> list[Token]:
     lex = claim.lexicon
     found: list[Token] = []
     silent: list[str] = []
+    previous = ""
     index = 0
     for word in claim.words:
         if index == len(claim.units):
@@ -138,8 +150,11 @@ def _tokens(claim: Claim, words: FrameWords) -> list[Token]:
             if lex.same.get(word.lower()) != key:
                 silent.append(word)
                 continue
-        found.append(_token(claim, index, tuple(silent), words))
-        silent = []
+        token = _token(claim, index, tuple(silent), words)
+        if previous in words["singular"]:
+            token = replace(token, is_singular=True)
+        found.append(token)
+        silent, previous = [], word
         index += 1
     while index < len(claim.units):
         found.append(_token(claim, index, (), words))
@@ -175,10 +190,10 @@ def _clauses(claim: Claim, words: FrameWords) -> list[list[Token]]:
         return [tokens]
     clauses: list[list[Token]] = [[]]
     for token in tokens:
-        if token.unit.before[:1] in {",", ";", ":"} and clauses[-1]:
+        is_marked = token.unit.before[:1] in {",", ";", ":"} or token.key in words["subordinate"]
+        if is_marked and clauses[-1]:
             clauses.append([])
         clauses[-1].append(token)
-    # Without a comma nothing shows where the clause ends.
     return clauses
 
 
@@ -191,10 +206,21 @@ def _split(
         return tokens
     verb = tokens[0].key.removesuffix(ending).translate(_UNACCENTED)
     stem = lex.stem(verb)
-    if all(token.stem != stem for token in others):
+    if verb not in words["gives"] and all(token.stem != stem for token in others):
         return tokens
     first = replace(tokens[0], unit=replace(tokens[0].unit, key=verb), stem=stem)
     return [first, Token(Unit("word", "user"), "user", (), False), *tokens[1:]]
+
+
+def _asked(
+    tokens: list[Token], others: list[Token], lex: Lexicon, words: FrameWords
+) -> list[Token]:
+    """Return "the user wants prices" for "give me prices", if the other text is a wish."""
+    if len(tokens) < 3 or tokens[0].key not in words["gives"] or tokens[1].key != "user":
+        return tokens
+    if len(others) < 3 or others[0].key != "user" or others[1].key not in lex.wishes:
+        return tokens
+    return [others[0], others[1], *tokens[2:]]
 
 
 def _joined(tokens: list[Token], others: list[Token], lex: Lexicon) -> list[Token]:
@@ -222,7 +248,7 @@ def _frame(tokens: list[Token], lex: Lexicon, words: FrameWords) -> Frame:
     _take_duty(frame, lex, words)
     _take_voice(frame, lex, words)
     kept = [token for token in frame.tokens if token.key not in words["generic"]]
-    frame.is_generic = len(kept) < len(frame.tokens)
+    frame.is_generic = len(kept) < len(frame.tokens) or frame.is_impersonal
     frame.tokens = kept
     if frame.is_passive:
         frame.agents = tuple(i for i, token in enumerate(kept[:-1]) if token.key in lex.agents)
@@ -274,11 +300,17 @@ def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
         token
         for index, token in enumerate(tokens)
         if token.key not in words["duty"]
-        or (token.key in words["needs"] and not _is_before_infinitive(tokens, index, words))
+        or (token.key in words["needs"] and not _governs_verb(tokens, index, words))
     ]
     if len(kept) < len(tokens):
         frame.has_duty = True
+        frame.is_impersonal = any(
+            token.key in words["needs"] and token not in kept for token in tokens
+        )
         frame.tokens = kept
+        if frame.is_impersonal and kept and kept[0].key in words["that"]:
+            # "Il faut que": the clause after it has a subject.
+            frame.is_impersonal, frame.tokens = False, kept[1:]
         return
     helpers = [i for i, token in enumerate(tokens) if token.key in words["is_to"]]
     if not helpers or not words["to"]:
@@ -299,8 +331,10 @@ def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
         return
 
 
-def _is_before_infinitive(tokens: list[Token], index: int, words: FrameWords) -> bool:
+def _governs_verb(tokens: list[Token], index: int, words: FrameWords) -> bool:
     following = tokens[index + 1 : index + 3]
+    if following and following[0].key in words["that"]:
+        return True
     return any(words.infinitive.search(token.key) and not token.is_noun for token in following)
 
 
@@ -345,6 +379,7 @@ def _same_clause(
 ) -> bool:
     one, other = _joined(one, other, lex), _joined(other, one, lex)
     one, other = _split(one, other, lex, words), _split(other, one, lex, words)
+    one, other = _asked(one, other, lex, words), _asked(other, one, lex, words)
     left, right = _frame(one, lex, words), _frame(other, lex, words)
     if not left.tokens or not right.tokens:
         return False
@@ -398,6 +433,9 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
     free = _free(left, right, lex)
     count = 0
     nominal: set[int] = set()
+    is_light = any(
+        token.stem in words["light"] for token in (*left.tokens, *right.tokens)
+    )
     for rule in (_is_equal, _is_folded, _is_inflected, _is_nominal):
         if rule is _is_nominal and not _has_light_verb(left, a, right, b, lex, words):
             break
@@ -407,7 +445,8 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
             for j, partner in enumerate(right.tokens):
                 if b[j] < 0 and rule(token, partner, lex, words, free):
                     a[i] = b[j] = count
-                    if rule is _is_nominal:
+                    is_turned = rule is _is_equal and token.is_noun != partner.is_noun
+                    if rule is _is_nominal or (is_turned and is_light):
                         nominal.add(count)
                         verbs.append(count)
                     elif rule is _is_inflected and not _is_adjective(token, left, i, lex):
@@ -422,12 +461,13 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
         for index, token in enumerate(frame.tokens):
             if numbers[index] >= 0:
                 continue
-            is_light = bool(nominal) and (
+            is_light_part = bool(nominal) and (
                 token.stem in words["light"]
                 or token.key in lex.prefixes
                 or (token.key in words["links"] and index > 0 and numbers[index - 1] in nominal)
+                or (token.key in words["adjuncts"] and frame.tokens[index - 1].stem in words["light"])
             )
-            if not is_light and not _may_lack(token, frame, partner, lex, words):
+            if not is_light_part and not _may_lack(token, frame, partner, lex, words):
                 return None
     return (a, b), verbs
 
@@ -513,7 +553,7 @@ def _is_inflected(
     if "number" in free:
         return True
     if token.is_noun:
-        return _is_genitive(token, partner, words)
+        return _is_genitive(token, partner, words) or _is_declined(token, partner, words)
     one, other = sorted((token.key, partner.key), key=len)
     # Only the number differs: another claim, unless it is the participle of a passive.
     return lex.language == "de" or "voice" in free or other not in {f"{one}s", f"{one}es", f"{one}x"}
@@ -524,6 +564,13 @@ def _is_genitive(token: Token, partner: Token, words: FrameWords) -> bool:
     one, other = sorted((token, partner), key=lambda noun: len(noun.key))
     is_marked = bool(set(other.silent) & words["genitive"])
     return is_marked and other.key in {f"{one.key}s", f"{one.key}es"}
+
+
+def _is_declined(token: Token, partner: Token, words: FrameWords) -> bool:
+    """Return whether one German noun is the other after "dem" or "vom": "Nachbarn"."""
+    one, other = sorted((token, partner), key=lambda noun: len(noun.key))
+    is_one = bool(set(other.silent) & words["dative"]) or other.is_singular
+    return is_one and other.key in {f"{one.key}n", f"{one.key}en"}
 
 
 # -- parts and roles --------------------------------------------------------------------------

@@ -77,6 +77,11 @@ class Lexicon:
     naming: frozenset[str]
     # The two halves of a negation, "ne" and "pas", and what may follow them.
     paired: tuple[frozenset[str], frozenset[str], frozenset[str]] | None
+    # Words that show that a claim is about the past.
+    past_words: frozenset[str]
+    # "Que" after "ne": only; and the word for it.
+    only_after: frozenset[str]
+    only: str
     same: dict[str, str]
     units: dict[str, str]
     numbers: dict[str, str]
@@ -167,6 +172,9 @@ def lexicon(language: str) -> Lexicon:
         (words("negation_first"), words("negation_second"), words("negation_after"))
         if "negation_first" in content["words"]
         else None,
+        words("past_words"),
+        words("negation_only"),
+        next(iter(words("only")), ""),
         same,
         first_of_group(groups.get("units", ())),
         _numbers(content.get("numbers", {})),

@@ -140,7 +140,14 @@ def one_negation(units: list[Unit], words: Lexicon) -> list[Unit]:
     start = next(index for index, key in enumerate(keys) if key in first)
     end = next((i for i in range(start + 1, len(keys)) if keys[i] in second), None)
     if end is None:
-        return units
+        only = next((i for i in range(start + 1, len(keys)) if keys[i] in words.only_after), None)
+        if only is None:
+            return units
+        # "Ne ... que": only.
+        made = [*units[:only], replace(units[only], key=words.only), *units[only + 1 :]]
+        before = made.pop(start)
+        made[start] = replace(made[start], before=before.before, is_first=before.is_first)
+        return made
     made = [*units[:end], replace(units[end], key="not"), *units[end + 1 :]]
     if end + 1 < len(made) and made[end + 1].key in dropped:
         # "Pas de café": the "de" only follows the negation.

@@ -121,7 +121,7 @@ def _quantity(
     while _key(units, index + size) in known["of"]:
         size += 1
     spot = index + size
-    name = words.units.get(_key(units, spot), "")
+    name = _unit_of(_key(units, spot), words, known)
     if name not in _SCALE:
         return None
     size += 1
@@ -149,6 +149,8 @@ def _amount(
 ) -> tuple[Fraction | None, int]:
     """Return the number that starts here, and of how many units it is."""
     unit, following = units[index], _key(units, index + 1)
+    if unit.kind != "number" and (found := _compound(unit.key, words, known)):
+        return found, 0
     if unit.kind == "number":
         if not _DECIMAL.fullmatch(unit.key):
             return None, 0
@@ -157,6 +159,8 @@ def _amount(
             return value / 4, 2
         return value, 1
     key = unit.key
+    if key in known["one"] and _compound(following, words, known):
+        return _compound(following, words, known), 1
     if key in known["one"]:
         for names, value in (("half", _HALF), ("quarter", _HALF / 2)):
             if following in known[names]:
@@ -178,6 +182,26 @@ def _amount(
     if key in known["three_quarters"]:
         return Fraction(3, 4), 1
     return None, 0
+
+
+def _compound(
+    key: str, words: Lexicon, known: dict[str, frozenset[str]]
+) -> Fraction | None:
+    """Return the part in a German word such as "Viertelstunde"."""
+    for name, value in (("three_quarters", Fraction(3, 4)), ("quarter", _HALF / 2)):
+        for part in known[name]:
+            if key.startswith(part) and words.units.get(key.removeprefix(part)) in _SCALE:
+                return value
+    return None
+
+
+def _unit_of(key: str, words: Lexicon, known: dict[str, frozenset[str]]) -> str:
+    """Return the unit that a word names, also within a German compound."""
+    for name in ("three_quarters", "quarter"):
+        for part in known[name]:
+            if key.startswith(part) and words.units.get(key.removeprefix(part)):
+                return words.units[key.removeprefix(part)]
+    return words.units.get(key, "")
 
 
 def _key(units: list[Unit], index: int) -> str:

@@ -151,10 +151,8 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             key = f"{key},"
         elif unit.kind in {"word", "identifier"}:
             is_measure = previous == "number" and key in UNITS
-            if is_measure:
+            if previous == "number" and (words.language != "en" or not is_measure):
                 key = words.units.get(key, key)
-            elif previous == "number":
-                key = words.units.get(key) or UNITS.get(key, key)
             key = key if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
         yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
         mark, previous = "", unit.kind

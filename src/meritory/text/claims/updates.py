@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Literal
 
-from meritory.text.claims.changes import restated
+from meritory.text.claims.changes import another_value, restated
 from meritory.text.claims.lexicon import GAP, Phrase, find_phrase
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.vetoes import veto
@@ -57,7 +57,10 @@ def update(old: Claim, new: Claim) -> Update | None:
         return None
     if reason := _opposite(old, new):
         return "chain", reason
-    return _other_value(old, new, cues)
+    if found := _other_value(old, new, cues):
+        return found
+    reason = another_value(old, new)
+    return ("chain", reason) if reason else None
 
 
 def _asks(claim: Claim) -> bool:
