@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ MAX_BLOCKS: Final = 5
 MAX_KEYS: Final = 60
 MAX_TIME_KEYS: Final = 4
 MAX_LOOSE: Final = 3
+MIN_MOVED: Final = 2
 _PERSONS: Final = frozenset({"user", "we"})
 _OWNERS: Final = {"user's": "user", "we's": "we"}
 
@@ -69,6 +71,8 @@ def _text(claim: Claim) -> _Text:
     place = 0
     for unit in claim.units:
         key = _OWNERS.get(unit.key, unit.key)
+        if key in words["him"] and keys[:1] == ["user"]:
+            key = "user"
         before = _typed_before(typed, place, unit.key)
         place = before[1]
         if key in words["agent"]:
@@ -91,6 +95,7 @@ def _text(claim: Claim) -> _Text:
         agents = {index - 1 - len(wish) for index in agents}
         placed = {index - 1 - len(wish) for index in placed}
     is_order = is_wish or any(one in joined[:8] for one in words["orders"])
+    is_order = is_order or (bool(typed) and typed[0] in words["coverbs"])
     return _Text(tuple(keys), frozenset(agents), frozenset(placed), has_duty, is_order, is_wish)
 
 
@@ -105,7 +110,12 @@ def _typed_before(typed: Sequence[str], start: int, key: str) -> tuple[Sequence[
 def _without_loose(one: _Text, other: _Text) -> _Text:
     """Return a text without the light words that the other lacks."""
     surplus = Counter(one.keys) - Counter(other.keys)
-    loose = _words()["loose"] | (_PERSONS if other.is_wish else frozenset())
+    loose = _words()["loose"]
+    if other.is_wish:
+        loose |= _PERSONS
+    elif one.has_duty and other.has_duty:
+        # "We must pay the rent", "the rent must be paid".
+        loose |= {"we"}
     if not surplus or set(surplus) - loose or sum(surplus.values()) > MAX_LOOSE:
         return one
     kept: list[int] = []
@@ -114,10 +124,10 @@ def _without_loose(one: _Text, other: _Text) -> _Text:
             surplus[key] -= 1
         else:
             kept.append(index)
-    moved = {old: new for new, old in enumerate(kept)}
 
     def shifted(indexes: frozenset[int]) -> frozenset[int]:
-        return frozenset(moved[index] for index in indexes if index in moved)
+        # What a dropped word marked is the word after it.
+        return frozenset(bisect_left(kept, index) for index in indexes)
 
     return _Text(
         tuple(one.keys[index] for index in kept),
@@ -167,6 +177,9 @@ def _longest(
 
 def _is_justified(one: _Text, other: _Text, blocks: list[Block]) -> bool:
     """Return whether each change of order leaves the roles as they are."""
+    if len(blocks) == 2 and "是" not in one.keys and min(b[2] for b in blocks) >= MIN_MOVED:
+        # "Lin keeps the keys", "the keys Lin keeps": only one part changes its place.
+        return True
     return _is_voice(one, other, blocks) or all(
         _may_swap(one, other, first, second) for first, second in _swapped(blocks)
     )
@@ -201,6 +214,9 @@ def _may_swap(one: _Text, other: _Text, first: Block, second: Block) -> bool:
     if any(_is_adverbial(one, block[0], block[2]) for block in (first, second)):
         return True
     if any(_is_adverbial(other, block[1], block[2]) for block in (first, second)):
+        return True
+    # A negation denies the verb, wherever it stands.
+    if any(one.keys[block[0]] == "not" and block[2] == 1 for block in (first, second)):
         return True
     # A person without a word before it is the subject wherever it stands.
     if any(one.keys[block[0]] in _PERSONS for block in (first, second)):

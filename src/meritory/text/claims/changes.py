@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -62,22 +63,32 @@ def _negations(claim: Claim) -> int:
 
 def _parts(old: Claim, new: Claim, dates: frozenset[int]) -> _Parts:
     said = _said(new)
-    mine = {index: old.stems[index] for index in old.content if old.keys[index] not in _PERSONS}
-    theirs = {
-        index: new.stems[index]
-        for index in new.content
-        if new.keys[index] not in _PERSONS and index not in dates
-    }
-    kept = frozenset(mine.values()) & frozenset(theirs.values())
-    removed = tuple(index for index, stem in mine.items() if stem not in kept)
+    mine = [i for i in old.content if old.keys[i] not in _PERSONS]
+    theirs = [i for i in new.content if new.keys[i] not in _PERSONS and i not in dates]
+    left = Counter(old.stems[i] for i in mine)
+    right = Counter(new.stems[i] for i in theirs)
+    removed = _surplus(mine, old, left - right)
+    added = [i for i in _surplus(theirs, new, right - left) if new.stems[i] not in said]
+    kept = left & right
     # A value that is said twice counts once.
-    firsts = {stem: index for index, stem in reversed(theirs.items())}
-    added = tuple(
-        index
-        for index, stem in theirs.items()
-        if stem not in kept and stem not in said and firsts[stem] == index
-    )
-    return _Parts(kept, removed, added)
+    firsts = {new.stems[i]: i for i in reversed(added)}
+    added = [i for i in added if firsts[new.stems[i]] == i and _is_new(new, i, kept)]
+    return _Parts(frozenset(kept), tuple(removed), tuple(added))
+
+
+def _surplus(indexes: Sequence[int], claim: Claim, surplus: Counter[str]) -> list[int]:
+    """Return the last of the units of which a claim has more than the other."""
+    found: list[int] = []
+    for index in reversed(indexes):
+        if surplus[claim.stems[index]] > 0:
+            surplus[claim.stems[index]] -= 1
+            found.append(index)
+    return found[::-1]
+
+
+def _is_new(claim: Claim, index: int, kept: Counter[str]) -> bool:
+    """Return whether a word is no repetition of one that both texts have."""
+    return claim.units[index].kind == "number" or claim.stems[index] not in kept
 
 
 def _said(claim: Claim) -> frozenset[str]:
@@ -135,7 +146,10 @@ def _contrasted(old: Claim, new: Claim) -> str | None:
 
 def _is_dropped(old: Claim, new: Claim, parts: _Parts) -> bool:
     """Return whether the new text ends what the old one says: "the meeting is cancelled"."""
-    if parts.added or set(new.keys) & new.lexicon.limits or not _same_persons(old, new):
+    if parts.added or set(new.keys) & new.lexicon.limits:
+        return False
+    # "We removed it": who ends a thing need not be who has it.
+    if _PERSONS & set(new.keys) - {"we"} != _PERSONS & set(old.keys) - {"we"}:
         return False
     least = MIN_CHARS if new.language == "zh" else 1
     if len(parts.kept) < least:
@@ -198,7 +212,7 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
         for index in parts.added
         if new.stems[index] not in changed and new.keys[index] not in words.limits
     ]
-    removed = list(parts.removed)
+    removed = [index for index in parts.removed if old.keys[index] not in words.naming]
     owners = set(old.keys) & _OWNERS - set(new.keys)
     if not added or not (removed or owners):
         return False
@@ -224,7 +238,7 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
         return True
     # "Moved" and "renamed" say nothing about what a thing is.
     places = _follows_preposition(old, removed) and _follows_preposition(new, added)
-    return places or "new" in cues or bool(set(old.words) & words.naming)
+    return places or "new" in cues or bool(set(old.keys) & words.naming)
 
 
 def _follows_preposition(claim: Claim, indexes: Sequence[int]) -> bool:

@@ -87,12 +87,15 @@ class Frame:
     # Indexes of the words that may precede the one who acts, in the passive.
     agents: tuple[int, ...] = ()
     agent: int | None = None
-    has_duty: bool = False
+    # "must", "should", "ban", or nothing.
+    duty: str = ""
     is_past: bool = False
     is_wish: bool = False
     # "Il faut": no one is named.
     is_impersonal: bool = False
     is_generic: bool = False
+    # The pairs that are nouns in one text at least.
+    nouns: frozenset[int] = frozenset()
 
 
 def same_frame(old: Claim, new: Claim, *, without_negation: bool = False) -> bool:
@@ -122,7 +125,9 @@ def _affirmed(clauses: list[list[Token]], lex: Lexicon) -> list[list[Token]]:
 
 
 def _objects(claim: Claim, words: FrameWords) -> frozenset[str]:
-    """Return the words "me" and "us" of a claim."""
+    """Return the words "me" and "us" of a claim, unless they mean "myself"."""
+    if "se" in claim.keys:
+        return frozenset()
     parts = (part for key in claim.raw for part in key.split("-"))
     return words["object"].intersection(parts)
 
@@ -172,6 +177,7 @@ def _token(claim: Claim, index: int, silent: tuple[str, ...], words: FrameWords)
         is_noun = is_noun or before in lex.quantifiers
         is_noun = is_noun or (index > 0 and claim.units[index - 1].kind == "number")
         is_noun = is_noun and words.infinitive.search(unit.key) is None
+        is_noun = is_noun or (unit.is_capital and not unit.is_first)
     is_subject = unit.key in _PERSONS and not (
         claim.raw & words["named_persons"] or _objects(claim, words)
     )
@@ -190,7 +196,9 @@ def _clauses(claim: Claim, words: FrameWords) -> list[list[Token]]:
         return [tokens]
     clauses: list[list[Token]] = [[]]
     for token in tokens:
-        is_marked = token.unit.before[:1] in {",", ";", ":"} or token.key in words["subordinate"]
+        is_marked = token.unit.before[:1] in {",", ";", ":"} or token.key in (
+            words["subordinate"] - words["that"]
+        )
         if is_marked and clauses[-1]:
             clauses.append([])
         clauses[-1].append(token)
@@ -276,7 +284,7 @@ def _take_wish(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
         return
     if is_clause:
         rest = rest[1:]
-    elif is_passive and rest[-1].key in words["passive"]:
+    elif is_passive:
         # "The user wants to be told": the user is the one who is told.
         rest = [tokens[0], *rest]
     frame.tokens = []
@@ -303,7 +311,8 @@ def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
         or (token.key in words["needs"] and not _governs_verb(tokens, index, words))
     ]
     if len(kept) < len(tokens):
-        frame.has_duty = True
+        said = {token.key for token in tokens} - {token.key for token in kept}
+        frame.duty = next((kind for kind in ("ban", "should") if said & words[kind]), "must")
         frame.is_impersonal = any(
             token.key in words["needs"] and token not in kept for token in tokens
         )
@@ -318,14 +327,14 @@ def _take_duty(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
     spot = helpers[0]
     for index in range(spot + 1, len(tokens)):
         key = tokens[index].key
-        is_marked = key in words["to"] and index + 1 < len(tokens)
+        is_marked = key in words["to"] and len(tokens) - 3 <= index < len(tokens) - 1
         if is_marked and words.infinitive.search(tokens[index + 1].key):
             removed = {spot, index}
         elif _has_inner_to(key, lex):
             removed = {spot}
         else:
             continue
-        frame.has_duty = True
+        frame.duty = "must"
         frame.is_passive = tokens[spot].key in lex.be
         frame.tokens = [token for i, token in enumerate(tokens) if i not in removed]
         return
@@ -407,6 +416,8 @@ def _may_be_verb(
     closed = lex.prepositions | lex.quantifiers | lex.limits | _PERSONS | _OWNERS
     if any(token.key in closed or token.unit.kind == "number" for token in tokens):
         return False
+    if any(token.unit.is_capital and not token.unit.is_first for token in tokens):
+        return False
     # In Spanish, "la" before a verb may be a pronoun.
     return not all(token.is_noun for token in tokens)
 
@@ -449,13 +460,22 @@ def _paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paire
                     if rule is _is_nominal or (is_turned and is_light):
                         nominal.add(count)
                         verbs.append(count)
-                    elif rule is _is_inflected and not _is_adjective(token, left, i, lex):
+                    elif rule is _is_inflected and not (
+                        token.is_noun or _is_adjective(token, left, i, lex)
+                    ):
                         verbs.append(count)
                     count += 1
                     break
     if len(verbs) > MAX_FORMS:
         return None
+    nouns = {
+        number
+        for frame, numbers in ((left, a), (right, b))
+        for token, number in zip(frame.tokens, numbers, strict=True)
+        if token.is_noun and number not in verbs
+    }
     for frame, numbers in ((left, a), (right, b)):
+        frame.nouns = frozenset(nouns)
         frame.agent = next((i + 1 for i in frame.agents if numbers[i] < 0), None)
     for frame, numbers, partner in ((left, a, right), (right, b, left)):
         for index, token in enumerate(frame.tokens):
@@ -496,6 +516,8 @@ def _free(left: Frame, right: Frame, lex: Lexicon) -> frozenset[str]:
     numbered = any(
         token.unit.kind == "number" for frame in (left, right) for token in frame.tokens[:2]
     )
+    if all(any(token.key in lex.be for token in frame.tokens) for frame in (left, right)):
+        found.add("gender")
     if starts[0] != starts[1] and not numbered and not (left.is_past or right.is_past):
         # "A new colleague gets a key", "new colleagues get a key".
         plain, many = (left, right) if starts[0] else (right, left)
@@ -553,7 +575,11 @@ def _is_inflected(
     if "number" in free:
         return True
     if token.is_noun:
-        return _is_genitive(token, partner, words) or _is_declined(token, partner, words)
+        return (
+            _is_genitive(token, partner, words)
+            or _is_declined(token, partner, words)
+            or ("gender" in free and _is_other_gender(token, partner, words))
+        )
     one, other = sorted((token.key, partner.key), key=len)
     # Only the number differs: another claim, unless it is the participle of a passive.
     return lex.language == "de" or "voice" in free or other not in {f"{one}s", f"{one}es", f"{one}x"}
@@ -571,6 +597,16 @@ def _is_declined(token: Token, partner: Token, words: FrameWords) -> bool:
     one, other = sorted((token, partner), key=lambda noun: len(noun.key))
     is_one = bool(set(other.silent) & words["dative"]) or other.is_singular
     return is_one and other.key in {f"{one.key}n", f"{one.key}en"}
+
+
+def _is_other_gender(token: Token, partner: Token, words: FrameWords) -> bool:
+    """Return whether one noun is the feminine of the other: "Lehrerin"."""
+    one, other = sorted((token.key, partner.key), key=len)
+    for pair in words["genders"]:
+        male, _, female = pair.partition("/")
+        if {one, other} == {one.removesuffix(male) + male, one.removesuffix(male) + female}:
+            return one != other
+    return False
 
 
 # -- parts and roles --------------------------------------------------------------------------
@@ -653,9 +689,8 @@ def _part(
     preposition = first if first in lex.prepositions | lex.limits else ""
     keys = {token.key for token in tokens}
     is_time = bool(keys & (words["times"] | lex.frequency | frozenset(lex.dates)))
-    is_noun = any(
-        token.is_noun or token.key in _PERSONS | lex.pronouns or token.unit.kind != "word"
-        for token in tokens
+    is_noun = any(numbers[index] in frame.nouns for index in group) or any(
+        token.key in _PERSONS | lex.pronouns or token.unit.kind != "word" for token in tokens
     )
     if lex.language != "de":
         is_noun = is_noun or first not in lex.negations | {_NOT}
@@ -687,6 +722,7 @@ def _fits(
             first == second
             or _without_subject(mine) == _without_subject(theirs)
             or _is_marked(mine, theirs, words)
+            or (first == second[::-1] and len(first) == 2 and _is_copula(one, other, a, verb, lex))
             or (first == second[::-1] and _has_clitic(one, a, verb, words) != _has_clitic(other, b, verb, words))
         )
     agent = _agent_of(one, a, mine)
@@ -703,6 +739,17 @@ def _agent_of(frame: Frame, numbers: list[int], parts: list[Part]) -> tuple[int,
         return None
     start = numbers[frame.agent]
     return next((part.numbers for part in parts if part.numbers[0] == start), None)
+
+
+def _is_copula(one: Frame, other: Frame, a: list[int], verb: int | None, lex: Lexicon) -> bool:
+    """Return whether the verb is "is" between two certain things: they may change places."""
+    if verb is None or one.tokens[a.index(verb)].key not in lex.be:
+        return False
+    closed = lex.negations | lex.quantifiers | lex.limits | {_NOT}
+    tokens = (*one.tokens, *other.tokens)
+    return not any(
+        token.key in closed or set(token.silent) & lex.indefinite for token in tokens
+    )
 
 
 def _without_subject(parts: list[Part]) -> list[tuple[int, ...]]:
@@ -745,13 +792,13 @@ def _same_mood(
 ) -> bool:
     """Return whether an order, a duty and a rule without a subject ask for the same."""
     moods = _mood(one, a, verb, lex, words), _mood(other, b, verb, lex, words)
-    if set(moods) <= {"order", "statement"} and one.has_duty == other.has_duty:
+    if set(moods) <= {"order", "statement"} and one.duty == other.duty:
         # Both name the one who acts, or neither does.
         return one.is_wish == other.is_wish or moods == ("order", "order")
     if "statement" in moods:
-        return one.has_duty == other.has_duty and "agent" in moods
+        return one.duty == other.duty and "agent" in moods
     # A rule in general terms asks for the same as an order.
-    return one.has_duty == other.has_duty or "order" in moods
+    return one.duty == other.duty or "order" in moods
 
 
 def _mood(

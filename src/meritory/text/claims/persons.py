@@ -16,6 +16,9 @@ _ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only
 
 _WE_FORM: Final = re.compile(r"[a-zñáéí]{2,}(?:[aei]mos)$")
 
+_I_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}(?:o|oy)$")
+_SE_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}[aei]rse$")
+
 _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been", "ever", "'d"})
 
 
@@ -116,9 +119,25 @@ def _plain_verb(key: str) -> str:
 def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield Spanish units with the subject that a verb has in it, and one negation."""
     keys = {unit.key for unit in units}
+    previous, mark, is_first = "", "", False
     for unit in units:
         if unit.key in {"nunca", "jamás"} and "no" in keys:
             continue
+        if previous == "me" and _I_FORM.search(unit.key):
+            # "Me levanto": the user gets up.
+            yield Unit("word", "user", mark, False, is_first)
+            yield Unit("word", "se")
+            yield replace(unit, before="", is_first=False)
+            previous = unit.key
+            continue
+        if previous == "me":
+            yield Unit("word", "me", mark, False, is_first)
+        previous, mark, is_first = unit.key, unit.before, unit.is_first
+        if unit.key == "me":
+            continue
+        if _SE_FORM.search(unit.key):
+            yield Unit("word", "se", unit.before, False, unit.is_first)
+            unit = replace(unit, key=unit.key.removesuffix("se"), before="", is_first=False)
         if unit.key in words.first_person and "yo" not in keys:
             yield Unit("word", "user", unit.before, False, unit.is_first)
             unit = replace(unit, before="", is_first=False)
@@ -126,6 +145,8 @@ def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield Unit("word", "we", unit.before, False, unit.is_first)
             unit = replace(unit, before="", is_first=False)
         yield unit
+    if previous == "me":
+        yield Unit("word", "me", mark, False, is_first)
 
 
 # -- negation ---------------------------------------------------------------------------------

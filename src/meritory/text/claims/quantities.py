@@ -61,6 +61,9 @@ def _plain_numbers(
                 made[-2:] = [replace(made[-2], key=str(int(made[-2].key) + int(unit.key)))]
                 continue
             last = made[-1] if made else None
+            if last is not None and (total := _composed(last, unit, words)):
+                made[-1] = replace(last, key=total)
+                continue
             is_group = last is not None and last.kind == "number" and not unit.before
             if is_group and last and _HEAD.fullmatch(last.key) and _GROUP.fullmatch(unit.key):
                 made[-1] = replace(last, key=last.key + unit.key)
@@ -86,6 +89,18 @@ def _plain_numbers(
             made[-1] = replace(made[-1], key=made[-1].key.replace(".", ":").removesuffix(":00"))
         made.append(unit)
     return made
+
+
+def _composed(last: Unit, unit: Unit, words: Lexicon) -> str | None:
+    """Return the number of two number words: "cent vingt", "deux cents"."""
+    if words.language not in {"fr", "es"} or last.kind != "number" or unit.before:
+        return None
+    if last.key.isdigit() and len(last.key) in {3, 4} and last.key.endswith("00"):
+        is_small = unit.key.isdigit() and len(unit.key) < len(last.key.rstrip("0")) + 2
+        return str(int(last.key) + int(unit.key)) if is_small and len(unit.key) <= 2 else None
+    if last.key in _ONES and unit.key in {"100", "1000"}:
+        return str(int(last.key) * int(unit.key))
+    return None
 
 
 def _is_joined(tens: Unit, ones: Unit, words: Lexicon) -> bool:

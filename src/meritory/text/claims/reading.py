@@ -202,11 +202,10 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 first = units[index]
                 made = [
-                    Unit("number" if key.isdigit() else "word", key, "", first.is_capital)
-                    for key in meaning
+                    Unit("number" if key.isdigit() else "word", key) for key in meaning
                 ]
                 if made:
-                    made[0] = replace(made[0], before=first.before, is_first=first.is_first)
+                    made[0] = replace(first, kind=made[0].kind, key=made[0].key)
                 if made and made[0].key in _OWNERS and _is_of(phrase, words) and result:
                     # "La casa del usuario" is "mi casa".
                     result.insert(-1, made.pop(0))

@@ -44,6 +44,7 @@ _SPELLINGS: Final = (
     ),
     (re.compile(r"yse(d|s|r)?$"), r"yze\1"),
 )
+_COMPOUND: Final = re.compile(r"[A-ZÄÖÜ][a-zäöüß]*(?:-[A-ZÄÖÜ][a-zäöüß]+)+")
 _TYPED_UMLAUT: Final = re.compile("[aou]e")
 _UMLAUTS: Final = {"ae": "ä", "oe": "ö", "ue": "ü"}
 _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
@@ -70,6 +71,10 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield from _characters(unit)
         elif unit.kind == "word":
             yield from _word(unit, words)
+        elif words.language == "de" and _COMPOUND.fullmatch(unit.key):
+            # A noun in parts, not an identifier: "Hotfix-Branch".
+            whole = unit.key.lower().removeprefix("e-")
+            yield from _word(replace(unit, kind="word", key=whole, is_capital=True), words)
         else:
             yield unit
 

@@ -165,7 +165,7 @@ def _replaces(old: Claim, new: Claim, gone: frozenset[str], verbs: frozenset[str
     if len(added) > 1 or any(len(run) > MAX_VALUE_UNITS for run in added):
         return False
     common = (new.topic & old.topic) - gone
-    if MIN_SHARED * (len(common) + len(gone)) < len(old.topic):
+    if MIN_SHARED * (len(common) + len(gone)) < len(old.topic - PERSONS):
         return False
     subject, last = _subject(old), old.stems[old.content[-1]]
     if subject in gone and last not in gone and not common:
