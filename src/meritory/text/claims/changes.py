@@ -130,6 +130,8 @@ def _contrasted(old: Claim, new: Claim) -> str | None:
     words = new.lexicon
     spots = [i for i, key in enumerate(new.keys) if key.rstrip(",") in words.negations | {"not"}]
     joints = [i for i, key in enumerate(new.keys[:-1]) if key in words.instead]
+    if len(spots) == 1 and _is_appended(old, new, spots[0]):
+        return "the new text names the old value as replaced"
     if len(spots) != 1 or not joints or spots[0] + 1 >= joints[-1]:
         return None
     gone = {new.stems[i] for i in new.content if spots[0] < i < joints[-1]}
@@ -139,6 +141,15 @@ def _contrasted(old: Claim, new: Claim) -> str | None:
     if len(old.topic - new.topic) * 2 > len(old.topic):
         return None
     return "the new text names the old value as replaced"
+
+
+def _is_appended(old: Claim, new: Claim, spot: int) -> bool:
+    """Return whether "and not A" at the end names the old value."""
+    is_joined = new.units[spot].before[:1] in {",", "，"} or new.keys[spot - 1] in new.lexicon.joints
+    gone = {new.stems[i] for i in new.content if i > spot}
+    added = {new.stems[i] for i in new.content if i < spot} - old.topic
+    is_same = 2 * len(old.topic - new.topic) <= len(old.topic)
+    return spot > 0 and is_joined and bool(gone) and gone <= old.topic and bool(added) and is_same
 
 
 # -- the claim is dropped ---------------------------------------------------------------------

@@ -623,7 +623,13 @@ class Part:
 
 
 def _parts(
-    frame: Frame, numbers: Sequence[int], verb: int | None, lex: Lexicon, words: FrameWords
+    frame: Frame,
+    numbers: Sequence[int],
+    verb: int | None,
+    lex: Lexicon,
+    words: FrameWords,
+    *,
+    is_split: bool = False,
 ) -> list[Part]:
     """Return the parts of a clause without its verb and without words the other text lacks."""
     groups: list[list[int]] = []
@@ -634,7 +640,8 @@ def _parts(
             is_open = False
             previous = None
             continue
-        if is_open and not _opens(token, previous, frame.tokens[index + 1 : index + 2], lex, words):
+        is_apart = is_split and token.is_noun and previous is not None and previous.is_noun
+        if is_open and not is_apart and not _opens(token, previous, lex, words):
             groups[-1].append(index)
         else:
             groups.append([index])
@@ -643,9 +650,7 @@ def _parts(
     return [_part(frame, numbers, group, lex, words) for group in groups]
 
 
-def _opens(
-    token: Token, previous: Token | None, following: list[Token], lex: Lexicon, words: FrameWords
-) -> bool:
+def _opens(token: Token, previous: Token | None, lex: Lexicon, words: FrameWords) -> bool:
     """Return whether a token begins a part of its own."""
     if previous is None:
         return True
@@ -711,7 +716,11 @@ def _fits(
     if other.is_passive and not one.is_passive:
         return False
     mine, theirs = _parts(one, a, verb, lex, words), _parts(other, b, verb, lex, words)
-    if Counter(part.numbers for part in mine) != Counter(part.numbers for part in theirs):
+    if not _same_parts(mine, theirs) and lex.language == "de":
+        # Two nouns without an article between them may be two parts.
+        mine = _parts(one, a, verb, lex, words, is_split=True)
+        theirs = _parts(other, b, verb, lex, words, is_split=True)
+    if not _same_parts(mine, theirs):
         return False
     if not _same_mood(one, a, other, b, verb, lex, words):
         return False
@@ -732,6 +741,10 @@ def _fits(
         return False
     rest = [numbers for numbers in first if numbers != agent]
     return second == [agent, *rest]
+
+
+def _same_parts(mine: list[Part], theirs: list[Part]) -> bool:
+    return Counter(part.numbers for part in mine) == Counter(part.numbers for part in theirs)
 
 
 def _agent_of(frame: Frame, numbers: list[int], parts: list[Part]) -> tuple[int, ...] | None:

@@ -73,6 +73,7 @@ class Lexicon:
     instead: frozenset[str]
     takes: frozenset[str]
     swaps: frozenset[str]
+    joints: frozenset[str]
     # Verbs that are followed by a name.
     naming: frozenset[str]
     # The two halves of a negation, "ne" and "pas", and what may follow them.
@@ -168,6 +169,7 @@ def lexicon(language: str) -> Lexicon:
         mapped("instead"),
         words("takes"),
         words("swaps"),
+        words("joints"),
         words("naming"),
         (words("negation_first"), words("negation_second"), words("negation_after"))
         if "negation_first" in content["words"]

@@ -14,7 +14,7 @@ _SUBJECTS: Final = frozenset({"user", "we"})
 _ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
 
 
-_WE_FORM: Final = re.compile(r"[a-zñáéí]{2,}(?:[aei]mos)$")
+_WE_FORM: Final = re.compile(r"[a-zñáéí]+[aei]mos$")
 
 _I_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}(?:o|oy)$")
 _SE_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}[aei]rse$")

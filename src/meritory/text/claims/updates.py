@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, Literal
 
 from meritory.text.claims.changes import another_value, restated
@@ -198,6 +198,10 @@ def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[f
         found = _named_stems(new, preceding if kind == "left" else following, verbs)
         if found:
             yield found
+        if len(found) > 1 and kind == "gone" and new.language == "de":
+            # "Statt Butter Margarine": the new value follows the old one.
+            heads = (i for i in following if i in new.content)
+            yield frozenset(new.stems[i] for i in islice(heads, 1))
 
 
 def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset[str]:
@@ -220,8 +224,10 @@ def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset
 
 def _phrase_place(claim: Claim, phrase: Phrase) -> int:
     """Return the index of the first word of a phrase among the keys, or -1."""
-    same = claim.lexicon.same
-    return find_phrase(claim.keys, tuple(same.get(word, word) for word in phrase))
+    words = claim.lexicon
+    # Silent words are not among the keys.
+    said = tuple(words.same.get(word, word) for word in phrase if word not in words.articles)
+    return find_phrase(claim.keys, said) if said else -1
 
 
 def _change_stems(claim: Claim, cues: frozenset[str]) -> frozenset[str]:
@@ -416,15 +422,16 @@ def _dates(claim: Claim) -> frozenset[int]:
         start = _phrase_place(claim, phrase)
         if start < 0:
             continue
-        end = start + len(phrase)
-        while end < len(claim.keys) and end - start <= MAX_DATE_UNITS + len(phrase):
+        size = sum(word not in words.articles for word in phrase)
+        end = start + size
+        while end < len(claim.keys) and end - start <= MAX_DATE_UNITS + size:
             unit = claim.units[end]
-            if end > start + len(phrase) and unit.before == ",":
+            if end > start + size and unit.before == ",":
                 break
             if unit.kind != "number" and unit.key not in words.dates | words.articles | {"on"}:
                 break
             end += 1
-        if end > start + len(phrase):
+        if end > start + size:
             return frozenset(range(start, end))
     return frozenset()
 
