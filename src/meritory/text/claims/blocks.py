@@ -17,6 +17,8 @@ MAX_KEYS: Final = 60
 MAX_TIME_KEYS: Final = 4
 MAX_LOOSE: Final = 3
 MIN_MOVED: Final = 2
+# Who acts, what is done, and what it is done to.
+MAX_PARTS: Final = 3
 _PERSONS: Final = frozenset({"user", "we"})
 _OWNERS: Final = {"user's": "user", "we's": "we"}
 
@@ -199,7 +201,9 @@ def _is_voice(one: _Text, other: _Text, blocks: list[Block]) -> bool:
         for block in blocks
         if block[side] < agent[side] and not _is_adverbial(passive, block[side], block[2])
     ]
-    return bool(things) and all(block[1 - side] > agent[1 - side] for block in things)
+    parts = [block for block in blocks if not _is_adverbial(passive, block[side], block[2])]
+    is_turned = all(block[1 - side] > agent[1 - side] for block in things)
+    return bool(things) and is_turned and len(parts) <= MAX_PARTS
 
 
 def _swapped(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:

@@ -118,6 +118,14 @@ def same_frame(old: Claim, new: Claim, *, without_negation: bool = False) -> boo
     )
 
 
+def other_case(old: Claim, new: Claim) -> bool:
+    """Return whether one of two German texts begins with an object: "Den Hund beißt der Mann"."""
+    words = frame_words(old.language) if old.language == "de" else None
+    if words is None or not old.words or not new.words:
+        return False
+    return (old.words[0] in words["accusative"]) != (new.words[0] in words["accusative"])
+
+
 def _affirmed(clauses: list[list[Token]], lex: Lexicon) -> list[list[Token]]:
     """Return the clauses without their negations."""
     closed = lex.negations | {_NOT}
