@@ -48,9 +48,11 @@ def same_blocks(old: Claim, new: Claim) -> bool:
         return False
     one, other = _text(old), _text(new)
     if one.has_duty != other.has_duty:
+        bound, free = (one, other) if one.has_duty else (other, one)
+        if _with_duty(free) == bound.keys:
+            return True
         # An order asks for the same as "must"; "Lin checks" does not.
-        free = other if one.has_duty else one
-        if not free.is_order:
+        if not free.is_order and not _is_rotated(free.keys, bound.keys):
             return False
     if Counter(one.keys) != Counter(other.keys):
         one, other = _without_loose(one, other), _without_loose(other, one)
@@ -60,6 +62,16 @@ def same_blocks(old: Claim, new: Claim) -> bool:
         return False
     order = _order(one.keys, other.keys)
     return order is not None and _is_justified(one, other, order)
+
+
+def _with_duty(text: _Text) -> tuple[str, ...]:
+    """Return the keys without the word that may mean "must"."""
+    return tuple(key for key in text.keys if key not in _words()["wants"])
+
+
+def _is_rotated(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether one text has the object after the verb, and the other before it."""
+    return any((*one[size:], *one[:size]) == tuple(other) for size in range(1, len(one)))
 
 
 def _text(claim: Claim) -> _Text:
@@ -225,6 +237,8 @@ def _may_swap(one: _Text, other: _Text, first: Block, second: Block) -> bool:
     # A person without a word before it is the subject wherever it stands.
     if any(one.keys[block[0]] in _PERSONS for block in (first, second)):
         return True
+    if one.agents and other.agents:
+        return False
     return second[0] in one.agents or first[1] in other.agents
 
 
@@ -234,8 +248,10 @@ def _is_adverbial(text: _Text, start: int, size: int) -> bool:
     if start in text.placed:
         return True
     head = text.keys[start : start + min(size, MAX_TIME_KEYS)]
-    if head[0] in words["measures"] or "".join(head[:2]) in words["measures"]:
+    if "".join(head[:2]) in words["times"] or text.keys[start + size - 1] in words["after"]:
         return True
-    return any(key in words["times"] for key in head[:2]) or (
-        head[0].isdigit() and any(key in words["times"] for key in head)
-    )
+    if head[0].isdigit():
+        return bool(words["dated"] & set(head[1:]))
+    # "Zhou" is a name, too.
+    is_day = len(head) > 1 and (head[1] in words["days"] or head[1].isdigit())
+    return head[0] in words["each"] or (head[0] in words["weeks"] and is_day)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from meritory.text.claims.frames import same_frame
-from meritory.text.claims.reading import Claim
+from meritory.text.claims.reading import Claim, read_claim
 from meritory.text.claims.vetoes import veto
 
 LANGUAGES: Final = frozenset({"de", "fr", "es", "zh"})
 MAX_VALUE_UNITS: Final = 6
 MAX_ADDED: Final = 9
 MIN_CHARS: Final = 2
+MAX_OPENING_UNITS: Final = 8
+MAX_LEAD_CHARS: Final = 40
+_COLON: Final = re.compile(r"(?<!\d)\s?[:：]\s?(?!\d|//)")
 # Chinese characters before those with which the old text begins.
 MAX_LEAD: Final = 6
 _PERSONS: Final = frozenset({"user", "we"})
@@ -37,7 +41,8 @@ def restated(old: Claim, new: Claim, cues: frozenset[str], dates: frozenset[int]
     """Return the reason if the new text states a change of what the old one says, or None."""
     if new.language not in LANGUAGES or old.cues & _ENDED or new.cues & _ENDED:
         return None
-    cues -= frozenset() if dates else {"since"}
+    dates = dates or _opening_date(old, new)
+    cues = cues | {"since"} if dates else cues - {"since"}
     if _negations(old) != _negations(new) and (reason := denied(old, new)):
         return reason if cues & {"now", "correction"} else None
     if _negations(old):
@@ -46,6 +51,8 @@ def restated(old: Claim, new: Claim, cues: frozenset[str], dates: frozenset[int]
         return reason
     if _negations(new):
         return None
+    if _is_corrected(old, new):
+        return "the new text corrects a value of the old one"
     parts = _parts(old, new, dates)
     if "stopped" in cues and _is_dropped(old, new, parts):
         return "the new text says that it no longer holds"
@@ -54,6 +61,41 @@ def restated(old: Claim, new: Claim, cues: frozenset[str], dates: frozenset[int]
     if cues & _STATED and _is_restated(old, new, parts, cues):
         return "the new text gives another value of the same claim"
     return None
+
+
+def _opening_date(old: Claim, new: Claim) -> frozenset[int]:
+    """Return the indexes of a date or an event since which the new text holds, if it opens it."""
+    words = new.lexicon
+    end = next((i for i, stem in enumerate(new.stems) if stem in old.topic), 0)
+    if not 0 < end <= MAX_OPENING_UNITS:
+        return frozenset()
+    if new.language == "zh":
+        closing = [i for i in range(end) if new.keys[i] in words.since_after]
+        closed = words.dates | words.since_after
+        is_date = all(key in closed or key.isdigit() for key in new.keys[:end])
+        return frozenset(range(end)) if closing and is_date else frozenset()
+    heads = [
+        tuple(words.same.get(word, word) for word in phrase if word not in words.articles)
+        for phrase in words.cues["since"]
+    ]
+    if any(new.keys[: len(head)] == head for head in heads if head and head[0] in words.since):
+        return frozenset(range(end))
+    return frozenset()
+
+
+def _is_corrected(old: Claim, new: Claim) -> bool:
+    """Return whether the new text says the old one with another value after "wrong digits:"."""
+    lead, mark, rest = _COLON.sub("\0", new.text, count=1).partition("\0")
+    if not mark or len(lead) > MAX_LEAD_CHARS or old.text.startswith(lead):
+        return False
+    said = read_claim(rest.strip(), new.language)
+    left, right = _middle(old, said)
+    if not left or not right or max(len(left), len(right)) > MAX_VALUE_UNITS:
+        return False
+    numbers = [any(c.units[i].kind == "number" for i in r) for c, r in ((old, left), (said, right))]
+    is_apart = not {old.stems[i] for i in left} & {said.stems[i] for i in right}
+    rest_size = len(old.keys) - len(left)
+    return is_apart and numbers[0] == numbers[1] and rest_size >= len(left) and left[0] > 0
 
 
 def _negations(claim: Claim) -> int:
@@ -67,7 +109,7 @@ def _parts(old: Claim, new: Claim, dates: frozenset[int]) -> _Parts:
     theirs = [i for i in new.content if new.keys[i] not in _PERSONS and i not in dates]
     left = Counter(old.stems[i] for i in mine)
     right = Counter(new.stems[i] for i in theirs)
-    removed = _surplus(mine, old, left - right)
+    removed = _surplus(mine[::-1], old, left - right)
     added = [i for i in _surplus(theirs, new, right - left) if new.stems[i] not in said]
     kept = left & right
     # A value that is said twice counts once.
@@ -77,13 +119,13 @@ def _parts(old: Claim, new: Claim, dates: frozenset[int]) -> _Parts:
 
 
 def _surplus(indexes: Sequence[int], claim: Claim, surplus: Counter[str]) -> list[int]:
-    """Return the last of the units of which a claim has more than the other."""
+    """Return the first units, in the given order, of which a claim has more than the other."""
     found: list[int] = []
-    for index in reversed(indexes):
+    for index in indexes:
         if surplus[claim.stems[index]] > 0:
             surplus[claim.stems[index]] -= 1
             found.append(index)
-    return found[::-1]
+    return sorted(found)
 
 
 def _is_new(claim: Claim, index: int, kept: Counter[str]) -> bool:
@@ -177,7 +219,9 @@ def _is_dropped(old: Claim, new: Claim, parts: _Parts) -> bool:
 
 def _is_handed_over(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) -> bool:
     """Return whether the new text repeats the old one with its value and says what follows it."""
-    if not parts.added or len(parts.added) > MAX_ADDED or _runs(parts.added, new) > 1:
+    if not parts.added or len(parts.added) > MAX_ADDED:
+        return False
+    if _runs(parts.added, new) > 1 + ("gone" in cues):
         return False
     words = new.lexicon
     # A verb may be another one; what the claim is about and its value may not.
@@ -344,6 +388,8 @@ def _has_value(claim: Claim, run: range) -> bool:
     if set(claim.words) & words.one_valued and not is_last:
         return before not in words.prepositions
     preposition = first if first in words.prepositions else before
+    if preposition in words.accompanying:
+        return False
     if preposition in words.places and is_last:
         return _is_definite(claim)
     if claim.language == "zh":

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
+from os.path import commonprefix
 from typing import Final
 
 from meritory.text.claims.lexicon import Lexicon, folded, lexicon
@@ -23,6 +24,7 @@ MAX_TOKENS: Final = 30
 MAX_CLAUSES: Final = 3
 # More words of other forms than these are another claim.
 MAX_FORMS: Final = 4
+MIN_COMMON: Final = 4
 _PERSONS: Final = frozenset({"user", "we"})
 _OWNERS: Final = frozenset({"user's", "we's"})
 _NOT: Final = "not"
@@ -274,10 +276,11 @@ def _frame(tokens: list[Token], lex: Lexicon, words: FrameWords) -> Frame:
 def _without_cleft(tokens: list[Token], lex: Lexicon, words: FrameWords) -> list[Token]:
     """Return "Karim checks" for "it is Karim who checks"."""
     keys = [token.key for token in tokens]
-    if len(keys) < 4 or keys[0] not in words["it"] or keys[1] not in lex.be:
+    start = next((i for i, key in enumerate(keys[:-3]) if key in words["it"]), None)
+    if start is None or keys[start + 1] not in lex.be:
         return tokens
-    spot = next((i for i, key in enumerate(keys) if key in words["who"]), 0)
-    return [*tokens[2:spot], *tokens[spot + 1 :]] if spot > 2 else tokens
+    spot = next((i for i, key in enumerate(keys) if key in words["who"] and i > start + 2), 0)
+    return [*tokens[:start], *tokens[start + 2 : spot], *tokens[spot + 1 :]] if spot else tokens
 
 
 def _take_wish(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
@@ -289,6 +292,9 @@ def _take_wish(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
     is_clause = rest[0].key in words["that"]
     is_passive = any(token.key in words["passive"] for token in rest)
     if not is_clause and not is_passive:
+        # "Wants to see the prices" is "wants the prices".
+        kept = [token for token in rest if token.key not in words["seen"]]
+        frame.tokens = [*tokens[:2], *kept]
         return
     if is_clause:
         rest = rest[1:]
@@ -514,7 +520,13 @@ def _has_light_verb(
 def _is_nominal(
     token: Token, partner: Token, lex: Lexicon, words: FrameWords, free: frozenset[str]
 ) -> bool:
-    return token.stem == partner.stem and token.unit.kind == partner.unit.kind == "word"
+    if not token.unit.kind == partner.unit.kind == "word" or token.is_noun == partner.is_noun:
+        return False
+    if token.stem == partner.stem:
+        return True
+    # "Solicitud", "solicitar": the noun of a verb has its start.
+    size = len(commonprefix((token.stem, partner.stem)))
+    return size >= MIN_COMMON and 3 * size >= 2 * min(len(token.stem), len(partner.stem))
 
 
 def _free(left: Frame, right: Frame, lex: Lexicon) -> frozenset[str]:
@@ -578,10 +590,10 @@ def _is_inflected(
         return True
     if token.stem != partner.stem:
         return False
-    if token.is_noun != partner.is_noun:
-        return False
     if "number" in free:
         return True
+    if token.is_noun != partner.is_noun:
+        return False
     if token.is_noun:
         return (
             _is_genitive(token, partner, words)
@@ -729,6 +741,8 @@ def _fits(
         mine = _parts(one, a, verb, lex, words, is_split=True)
         theirs = _parts(other, b, verb, lex, words, is_split=True)
     if not _same_parts(mine, theirs):
+        mine, theirs = _with_gap(mine, theirs), _with_gap(theirs, mine)
+    if not _same_parts(mine, theirs):
         return False
     if not _same_mood(one, a, other, b, verb, lex, words):
         return False
@@ -753,6 +767,26 @@ def _fits(
 
 def _same_parts(mine: list[Part], theirs: list[Part]) -> bool:
     return Counter(part.numbers for part in mine) == Counter(part.numbers for part in theirs)
+
+
+def _with_gap(mine: list[Part], theirs: list[Part]) -> list[Part]:
+    """Return the parts with a long one as two, where the verb separates these in the other text."""
+    others = {part.numbers for part in theirs}
+    found: list[Part] = []
+    for part in mine:
+        cuts = [
+            size
+            for size in range(1, len(part.numbers))
+            if part.numbers[:size] in others and part.numbers[size:] in others
+        ]
+        if part.numbers in others or not cuts:
+            found.append(part)
+            continue
+        size = cuts[0]
+        first = replace(part, numbers=part.numbers[:size], tokens=part.tokens[:size])
+        rest = next(other for other in theirs if other.numbers == part.numbers[size:])
+        found += [first, rest]
+    return found
 
 
 def _agent_of(frame: Frame, numbers: list[int], parts: list[Part]) -> tuple[int, ...] | None:

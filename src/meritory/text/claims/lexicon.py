@@ -78,6 +78,11 @@ class Lexicon:
     naming: frozenset[str]
     # The two halves of a negation, "ne" and "pas", and what may follow them.
     paired: tuple[frozenset[str], frozenset[str], frozenset[str]] | None
+    # "With": many may go with a thing.
+    accompanying: frozenset[str]
+    # First words of "since May", and words that follow a date: "起".
+    since: frozenset[str]
+    since_after: frozenset[str]
     # Words that show that a claim is about the past.
     past_words: frozenset[str]
     # "Que" after "ne": only; and the word for it.
@@ -174,6 +179,9 @@ def lexicon(language: str) -> Lexicon:
         (words("negation_first"), words("negation_second"), words("negation_after"))
         if "negation_first" in content["words"]
         else None,
+        words("accompanying"),
+        words("since"),
+        words("since_after"),
         words("past_words"),
         words("negation_only"),
         next(iter(words("only")), ""),
@@ -338,6 +346,9 @@ def _own_stem(word: str, words: Lexicon) -> str:
     # German endings follow one another: "arbeit-et-e-st".
     while base != previous:
         previous, base = base, _without_ending(base, words)
+    if words.language == "es":
+        # "Muevo", "mover"; "cierro", "cerrar".
+        base = base.replace("ue", "o").replace("ie", "e")
     return _DOUBLED.sub(r"\1", base.translate(_PLAIN[words.language]))
 
 

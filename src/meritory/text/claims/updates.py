@@ -51,10 +51,10 @@ def update(old: Claim, new: Claim) -> Update | None:
     cues = new.cues | {kind for kind, _ in new.marks - said}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
-    if reason := restated(old, new, cues, _dates(new)):
-        return "supersede", reason
     if new.raw & new.lexicon.additive - old.raw or old.cues & _ENDED or new.cues & _ENDED:
         return None
+    if reason := restated(old, new, cues, _dates(new)):
+        return "supersede", reason
     if reason := _opposite(old, new):
         return "chain", reason
     if found := _other_value(old, new, cues):
