@@ -70,15 +70,17 @@ def _opening_date(old: Claim, new: Claim) -> frozenset[int]:
     if not 0 < end <= MAX_OPENING_UNITS:
         return frozenset()
     if new.language == "zh":
-        closing = [i for i in range(end) if new.keys[i] in words.since_after]
-        closed = words.dates | words.since_after
+        closing = [i for i in range(end) if new.keys[i] in words.named("since_after")]
+        closed = words.dates | words.named("since_after")
         is_date = all(key in closed or key.isdigit() for key in new.keys[:end])
         return frozenset(range(end)) if closing and is_date else frozenset()
     heads = [
         tuple(words.same.get(word, word) for word in phrase if word not in words.articles)
         for phrase in words.cues["since"]
     ]
-    if any(new.keys[: len(head)] == head for head in heads if head and head[0] in words.since):
+    if any(
+        new.keys[: len(head)] == head for head in heads if head and head[0] in words.named("since")
+    ):
         return frozenset(range(end))
     return frozenset()
 
@@ -171,7 +173,7 @@ def _contrasted(old: Claim, new: Claim) -> str | None:
     """Return the reason if the new text says "not A but B" of what the old one calls A."""
     words = new.lexicon
     spots = [i for i, key in enumerate(new.keys) if key.rstrip(",") in words.negations | {"not"}]
-    joints = [i for i, key in enumerate(new.keys[:-1]) if key in words.instead]
+    joints = [i for i, key in enumerate(new.keys[:-1]) if key in words.named("instead")]
     if len(spots) == 1 and _is_appended(old, new, spots[0]):
         return "the new text names the old value as replaced"
     if len(spots) != 1 or not joints or spots[0] + 1 >= joints[-1]:
@@ -187,7 +189,9 @@ def _contrasted(old: Claim, new: Claim) -> str | None:
 
 def _is_appended(old: Claim, new: Claim, spot: int) -> bool:
     """Return whether "and not A" at the end names the old value."""
-    is_joined = new.units[spot].before[:1] in {",", "，"} or new.keys[spot - 1] in new.lexicon.joints
+    is_joined = new.units[spot].before[:1] in {",", "，"} or new.keys[
+        spot - 1
+    ] in new.lexicon.named("joints")
     gone = {new.stems[i] for i in new.content if i > spot}
     added = {new.stems[i] for i in new.content if i < spot} - old.topic
     is_same = 2 * len(old.topic - new.topic) <= len(old.topic)
@@ -224,16 +228,20 @@ def _is_handed_over(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str])
     if _runs(parts.added, new) > 1 + ("gone" in cues):
         return False
     words = new.lexicon
+    if new.language == "zh" and 2 * len(parts.kept) <= len(old.topic):
+        return False
     # A verb may be another one; what the claim is about and its value may not.
     lost = [index for index in parts.removed if not _is_verb(old, index)]
     if lost or len(parts.kept) < 2 or 3 * len(parts.removed) > 2 * len(old.topic):
         return False
     spots = [index for index in new.content if new.stems[index] in parts.kept]
-    takes = {phrase[0] for _, phrase in new.marks} & words.takes
+    takes = {phrase[0] for _, phrase in new.marks} & words.named("takes")
     if takes and parts.added[0] > spots[-1]:
         # "Ann took over from Bob" changes what Bob does, not what Ann does.
         return False
-    return bool(cues & {"gone", "left"}) or bool(takes) or bool(words.swaps & set(new.words))
+    return (
+        bool(cues & {"gone", "left"}) or bool(takes) or bool(words.named("swaps") & set(new.words))
+    )
 
 
 def _is_verb(claim: Claim, index: int) -> bool:
@@ -267,7 +275,7 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
         for index in parts.added
         if new.stems[index] not in changed and new.keys[index] not in words.limits
     ]
-    removed = [index for index in parts.removed if old.keys[index] not in words.naming]
+    removed = [index for index in parts.removed if old.keys[index] not in words.named("naming")]
     owners = set(old.keys) & _OWNERS - set(new.keys)
     if not added or not (removed or owners):
         return False
@@ -286,14 +294,16 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
     modals = [unit.key for unit in old.units if unit.key in words.modals]
     if modals != [unit.key for unit in new.units if unit.key in words.modals]:
         return False
-    least = MIN_CHARS if new.language == "zh" else 1
-    if len(parts.kept) < least or len(removed) > len(parts.kept) + 1:
+    if len(removed) > len(parts.kept) + 1:
+        return False
+    # A Chinese word has two characters or more, so that two in common say little.
+    if new.language == "zh" and 5 * len(parts.kept) < 2 * len(old.topic):
         return False
     if any(numbers) or cues & {"now", "correction", "since"} or not removed:
         return True
     # "Moved" and "renamed" say nothing about what a thing is.
     places = _follows_preposition(old, removed) and _follows_preposition(new, added)
-    return places or "new" in cues or bool(set(old.keys) & words.naming)
+    return places or "new" in cues or bool(set(old.keys) & words.named("naming"))
 
 
 def _follows_preposition(claim: Claim, indexes: Sequence[int]) -> bool:
@@ -368,7 +378,7 @@ def _middle(old: Claim, new: Claim) -> tuple[range, range]:
 
 
 def _is_past(claim: Claim) -> bool:
-    return bool(set(claim.words) & claim.lexicon.past_words)
+    return bool(set(claim.words) & claim.lexicon.named("past_words"))
 
 
 def _has_value(claim: Claim, run: range) -> bool:
@@ -383,12 +393,12 @@ def _has_value(claim: Claim, run: range) -> bool:
         return False
     if any(claim.keys[i] in words.prepositions for i in run[1:]):
         return False
-    if before in be | words.naming | words.agents or first in words.agents:
+    if before in be | words.named("naming") | words.agents or first in words.agents:
         return _is_definite(claim)
     if set(claim.words) & words.one_valued and not is_last:
         return before not in words.prepositions
     preposition = first if first in words.prepositions else before
-    if preposition in words.accompanying:
+    if preposition in words.named("accompanying"):
         return False
     if preposition in words.places and is_last:
         return _is_definite(claim)

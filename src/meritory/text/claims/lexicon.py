@@ -69,25 +69,8 @@ class Lexicon:
     definite: frozenset[str]
     indefinite: frozenset[str]
     dates: frozenset[str]
-    # "But" after a denied value; verbs whose subject is the new value; verbs of an exchange.
-    instead: frozenset[str]
-    takes: frozenset[str]
-    swaps: frozenset[str]
-    joints: frozenset[str]
-    # Verbs that are followed by a name.
-    naming: frozenset[str]
-    # The two halves of a negation, "ne" and "pas", and what may follow them.
-    paired: tuple[frozenset[str], frozenset[str], frozenset[str]] | None
-    # "With": many may go with a thing.
-    accompanying: frozenset[str]
-    # First words of "since May", and words that follow a date: "起".
-    since: frozenset[str]
-    since_after: frozenset[str]
-    # Words that show that a claim is about the past.
-    past_words: frozenset[str]
-    # "Que" after "ne": only; and the word for it.
-    only_after: frozenset[str]
-    only: str
+    # Every list of its words, by name.
+    lists: dict[str, frozenset[str]]
     same: dict[str, str]
     units: dict[str, str]
     numbers: dict[str, str]
@@ -104,6 +87,10 @@ class Lexicon:
     cues: dict[str, tuple[Phrase, ...]]
     # The phrases of the kinds that stay in a text, by first word.
     marks: dict[str, tuple[tuple[str, Phrase], ...]]
+
+    def named(self, name: str) -> frozenset[str]:
+        """Return the words of a list that not every language has."""
+        return self.lists.get(name, frozenset())
 
     def stem(self, word: str) -> str:
         """Return a word without the endings that another phrasing of a claim alters."""
@@ -122,7 +109,10 @@ def lexicon(language: str) -> Lexicon:
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
     same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
-    lines = (*groups.get("irregular", ()), *(one.replace("ß", "ss") for one in groups.get("irregular", ()) if "ß" in one))
+    lines = (
+        *groups.get("irregular", ()),
+        *(one.replace("ß", "ss") for one in groups.get("irregular", ()) if "ß" in one),
+    )
     irregular = [line.split() for line in lines]
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
 
@@ -171,20 +161,7 @@ def lexicon(language: str) -> Lexicon:
         words("definite"),
         words("indefinite"),
         words("dates"),
-        mapped("instead"),
-        words("takes"),
-        words("swaps"),
-        words("joints"),
-        words("naming"),
-        (words("negation_first"), words("negation_second"), words("negation_after"))
-        if "negation_first" in content["words"]
-        else None,
-        words("accompanying"),
-        words("since"),
-        words("since_after"),
-        words("past_words"),
-        words("negation_only"),
-        next(iter(words("only")), ""),
+        {key: words(key) for key in content["words"]},
         same,
         first_of_group(groups.get("units", ())),
         _numbers(content.get("numbers", {})),
@@ -203,7 +180,8 @@ def lexicon(language: str) -> Lexicon:
 # origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
 # now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
 # since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
-# actually: another value holds, which stands at any place. framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
+# framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
+# actually: the old text was wrong; such a phrase stands at any place.
 CUE_KINDS: Final = (
     "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
     "change", "new", "framed", "actually",

@@ -153,26 +153,28 @@ def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
 
 
 def one_negation(units: list[Unit], words: Lexicon) -> list[Unit]:
-    """Return the units with a single word for a negation in two parts, and for a ban."""
-    if not words.paired or not words.paired[0] & {unit.key for unit in units}:
-        return units
-    first, second, dropped = words.paired
+    """Return the units with one word for "ne ... pas" and for "ne ... que"."""
+    first = words.named("negation_first")
     keys = [unit.key for unit in units]
-    start = next(index for index, key in enumerate(keys) if key in first)
-    end = next((i for i in range(start + 1, len(keys)) if keys[i] in second), None)
-    if end is None:
-        only = next((i for i in range(start + 1, len(keys)) if keys[i] in words.only_after), None)
-        if only is None:
-            return units
-        # "Ne ... que": only.
-        made = [*units[:only], replace(units[only], key=words.only), *units[only + 1 :]]
-        before = made.pop(start)
-        made[start] = replace(made[start], before=before.before, is_first=before.is_first)
-        return made
-    made = [*units[:end], replace(units[end], key="not"), *units[end + 1 :]]
-    if end + 1 < len(made) and made[end + 1].key in dropped:
-        # "Pas de café": the "de" only follows the negation.
-        del made[end + 1]
-    before = made.pop(start)
+    start = next((index for index, key in enumerate(keys) if key in first), None)
+    if start is None:
+        return units
+    second, only = words.named("negation_second"), words.named("negation_only")
+    for end in range(start + 1, len(keys)):
+        if keys[end] in second:
+            # "Pas de café": the "de" only follows the negation.
+            has_de = keys[end + 1 : end + 2] and keys[end + 1] in words.named("negation_after")
+            after = end + 2 if has_de else end + 1
+            return _paired(units, start, end, after, "not")
+    for end in range(start + 1, len(keys)):
+        if keys[end] in only:
+            return _paired(units, start, end, end + 1, *words.named("only"))
+    return units
+
+
+def _paired(units: list[Unit], start: int, end: int, after: int, key: str) -> list[Unit]:
+    """Return the units without the first half of a pair, and with a key for the second."""
+    before = units[start]
+    made = [*units[:start], *units[start + 1 : end], replace(units[end], key=key), *units[after:]]
     made[start] = replace(made[start], before=before.before, is_first=before.is_first)
     return made

@@ -199,9 +199,7 @@ def _amount(
     return None, 0
 
 
-def _compound(
-    key: str, words: Lexicon, known: dict[str, frozenset[str]]
-) -> Fraction | None:
+def _compound(key: str, words: Lexicon, known: dict[str, frozenset[str]]) -> Fraction | None:
     """Return the part in a German word such as "Viertelstunde"."""
     for name, value in (("three_quarters", Fraction(3, 4)), ("quarter", _HALF / 2)):
         for part in known[name]:

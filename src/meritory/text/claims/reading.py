@@ -17,7 +17,14 @@ from meritory.text.claims.lexicon import (
     language_scores,
     lexicon,
 )
-from meritory.text.claims.persons import one_negation, one_subject, orders, persons, with_subjects, without_never
+from meritory.text.claims.persons import (
+    one_negation,
+    one_subject,
+    orders,
+    persons,
+    with_subjects,
+    without_never,
+)
 from meritory.text.claims.quantities import measured
 from meritory.text.claims.read import Unit, units_of, values_of
 from meritory.text.claims.spelling import spelled
@@ -146,7 +153,13 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         if unit.kind == "word" and is_silent:
             continue
         is_no = words.language == "en" or not index
-        if is_no and unit.kind == "word" and key in words.negations and following and following.before:
+        if (
+            is_no
+            and unit.kind == "word"
+            and key in words.negations
+            and following
+            and following.before
+        ):
             # "No, tests pass" is not "no tests pass".
             key = f"{key},"
         elif unit.kind in {"word", "identifier"}:
@@ -201,9 +214,7 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
         for phrase, meaning in words.short_forms.get(keys[index], ()):
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 first = units[index]
-                made = [
-                    Unit("number" if key.isdigit() else "word", key) for key in meaning
-                ]
+                made = [Unit("number" if key.isdigit() else "word", key) for key in meaning]
                 if made:
                     made[0] = replace(first, kind=made[0].kind, key=made[0].key)
                 if made and made[0].key in _OWNERS and _is_of(phrase, words) and result:

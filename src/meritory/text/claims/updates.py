@@ -269,6 +269,8 @@ def _other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
     was, now = removed[0], added[0]
     if len(was) > MAX_VALUE_UNITS or len(now) > MAX_VALUE_UNITS:
         return None
+    if _is_mixed(old, was) or _is_mixed(new, now):
+        return None
     reason = f"{_text(old, was)} is now {_text(new, now)}"
     if _is_subject(now, new) or _is_subject(was, old):
         if _is_definite(new, now) and _is_definite(old, was) and says:
@@ -381,6 +383,15 @@ def _follows_copula(claim: Claim, run: Run) -> bool:
 def _is_numeric(claim: Claim, index: int) -> bool:
     unit = claim.units[index]
     return unit.kind == "number" or unit.key in claim.lexicon.units.values()
+
+
+def _is_mixed(claim: Claim, run: Run) -> bool:
+    """Return whether a run has a number and words that are neither a unit nor a date."""
+    numbers = [_is_numeric(claim, index) for index in run]
+    words = claim.lexicon.dates
+    rest = [i for i, is_number in zip(run, numbers, strict=True) if not is_number]
+    kinds = any(claim.units[i].kind == "word" and claim.keys[i] not in words for i in rest)
+    return any(numbers) and kinds and claim.language in {"fr", "es"}
 
 
 def _is_subject(run: Run, claim: Claim) -> bool:
