@@ -265,8 +265,6 @@ def _is_verb(claim: Claim, index: int) -> bool:
 def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) -> bool:
     """Return whether the new text says the old one with one other value, and that it is new."""
     words = new.lexicon
-    if not parts.added and not parts.removed:
-        return False
     if not parts.kept or not _same_persons(old, new) or not _same_subject(old, new, parts):
         return False
     changed = frozenset(map(words.stem, words.attributes)) if "change" in cues else frozenset[str]()
@@ -289,10 +287,7 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
         return False
     if set(old.words) & words.many_valued and not any(numbers):
         return False
-    if set(old.keys) & words.quantifiers != set(new.keys) & words.quantifiers:
-        return False
-    modals = [unit.key for unit in old.units if unit.key in words.modals]
-    if modals != [unit.key for unit in new.units if unit.key in words.modals]:
+    if _scope(old) != _scope(new):
         return False
     if len(removed) > len(parts.kept) + 1:
         return False
@@ -304,6 +299,13 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
     # "Moved" and "renamed" say nothing about what a thing is.
     places = _follows_preposition(old, removed) and _follows_preposition(new, added)
     return places or "new" in cues or bool(set(old.keys) & words.named("naming"))
+
+
+def _scope(claim: Claim) -> tuple[frozenset[str], list[str]]:
+    """Return the quantifiers and the modal verbs of a claim."""
+    words = claim.lexicon
+    modals = [unit.key for unit in claim.units if unit.key in words.modals]
+    return frozenset(claim.keys) & words.quantifiers, modals
 
 
 def _follows_preposition(claim: Claim, indexes: Sequence[int]) -> bool:

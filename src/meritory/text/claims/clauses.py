@@ -110,10 +110,9 @@ def _tokens(claim: Claim, words: FrameWords) -> list[Token]:
             break
         unit = claim.units[index]
         key = unit.key.rstrip(",")
-        if word != key and lex.same.get(word) != key and lex.units.get(word) != key:
-            if lex.same.get(word.lower()) != key:
-                silent.append(word)
-                continue
+        if key not in {word, lex.same.get(word), lex.units.get(word), lex.same.get(word.lower())}:
+            silent.append(word)
+            continue
         token = _token(claim, index, tuple(silent), words)
         if previous in words["singular"]:
             token = replace(token, is_singular=True)

@@ -167,30 +167,28 @@ def _opens(token: Token, previous: Token | None, lex: Lexicon, words: FrameWords
     if previous is None:
         return True
     key, before = token.key, previous.key
-    if key in words["links"] or before in words["links"] or key in words["joints"]:
+    narrowing = lex.quantifiers | lex.limits
+    denying = lex.negations | {NOT}
+    joined = words["links"] | words["joints"]
+    if key in joined or before in joined | lex.prepositions | OWNERS | narrowing:
         return False
-    if before in words["joints"] or before in lex.prepositions or before in OWNERS:
+    if previous.unit.kind == "number":
         return False
-    if before in lex.quantifiers | lex.limits or previous.unit.kind == "number":
-        return False
-    if before == NOT or before in lex.negations:
-        return key not in lex.quantifiers | lex.limits
-    if token.unit.before[:1] in {",", ";"}:
-        return True
-    if key in lex.prepositions | lex.quantifiers | lex.limits | PERSONS | OWNERS:
-        return True
-    if key == NOT or key in lex.negations or key in lex.frequency or before in lex.frequency:
+    if before in denying:
+        return key not in narrowing
+    opening = lex.prepositions | narrowing | denying | PERSONS | OWNERS | lex.frequency
+    if token.unit.before[:1] in {",", ";"} or key in opening:
         return True
     if set(token.silent) & (lex.articles | lex.definite):
         return True
-    if before in PERSONS or before in words["times"]:
+    if before in PERSONS | lex.frequency | words["times"]:
         return True
-    if lex.language == "de":
-        if token.unit.kind == "word" and not token.is_noun:
-            # A word after a noun, or one that no noun follows, is no part of a noun's phrase.
-            return True
-        return not previous.is_noun and not _agrees(previous)
-    return token.unit.kind == "number"
+    if lex.language != "de":
+        return token.unit.kind == "number"
+    if token.unit.kind == "word" and not token.is_noun:
+        # A word after a noun, or one that no noun follows, is no part of a noun's phrase.
+        return True
+    return not previous.is_noun and not _agrees(previous)
 
 
 def _agrees(token: Token) -> bool:

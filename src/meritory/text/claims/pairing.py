@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from meritory.text.claims.clauses import Frame, FrameWords, Token
@@ -19,63 +20,97 @@ def paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paired
 
     None if a token has no partner; -1 stands for a word that the other text may lack.
     """
-    a = [-1] * len(left.tokens)
-    b = [-1] * len(right.tokens)
-    verbs: list[int] = []
+    made = _Pairs([-1] * len(left.tokens), [-1] * len(right.tokens))
     free = _free(left, right, lex)
-    count = 0
-    nominal: set[int] = set()
     is_light = any(token.stem in words["light"] for token in (*left.tokens, *right.tokens))
     for rule in (_is_equal, _is_folded, _is_inflected, _is_nominal):
-        if rule is _is_nominal and not _has_light_verb(left, a, right, b, lex, words):
+        if rule is _is_nominal and not _has_light_verb(left, made.left, right, made.right, words):
             break
         for i, token in enumerate(left.tokens):
-            if a[i] >= 0:
+            if made.left[i] >= 0:
                 continue
-            for j, partner in enumerate(right.tokens):
-                if b[j] < 0 and rule(token, partner, lex, words, free):
-                    a[i] = b[j] = count
-                    is_turned = rule is _is_equal and token.is_noun != partner.is_noun
-                    if rule is _is_nominal or (is_turned and is_light):
-                        nominal.add(count)
-                        verbs.append(count)
-                    elif rule is _is_inflected and not (
-                        token.is_noun or _is_adjective(token, left, i, lex)
-                    ):
-                        verbs.append(count)
-                    count += 1
-                    break
-    if len(verbs) > MAX_FORMS:
+            j = next(
+                (
+                    j
+                    for j, partner in enumerate(right.tokens)
+                    if made.right[j] < 0 and rule(token, partner, lex, words, free)
+                ),
+                None,
+            )
+            if j is None:
+                continue
+            number = made.add(i, j)
+            partner = right.tokens[j]
+            is_turned = rule is _is_equal and token.is_noun != partner.is_noun
+            if rule is _is_nominal or (is_turned and is_light):
+                made.nominal.add(number)
+                made.verbs.append(number)
+            elif rule is _is_inflected and not token.is_noun and not _is_adjective(left, i, lex):
+                made.verbs.append(number)
+    if len(made.verbs) > MAX_FORMS:
         return None
+    sides = ((left, made.left, right), (right, made.right, left))
     nouns = {
         number
-        for frame, numbers in ((left, a), (right, b))
+        for frame, numbers, _ in sides
         for token, number in zip(frame.tokens, numbers, strict=True)
-        if token.is_noun and number not in verbs
+        if token.is_noun and number not in made.verbs
     }
-    for frame, numbers in ((left, a), (right, b)):
+    for frame, numbers, _ in sides:
         frame.nouns = frozenset(nouns)
         frame.agent = next((i + 1 for i in frame.agents if numbers[i] < 0), None)
-    for frame, numbers, partner in ((left, a, right), (right, b, left)):
-        for index, token in enumerate(frame.tokens):
-            if numbers[index] >= 0:
-                continue
-            is_light_part = bool(nominal) and (
-                token.stem in words["light"]
-                or token.key in lex.prefixes
-                or (token.key in words["links"] and index > 0 and numbers[index - 1] in nominal)
-                or (
-                    token.key in words["adjuncts"]
-                    and frame.tokens[index - 1].stem in words["light"]
-                )
-            )
-            if not is_light_part and not _may_lack(token, frame, partner, lex, words):
-                return None
-    return (a, b), verbs
+    for frame, numbers, other in sides:
+        lone = (i for i, number in enumerate(numbers) if number < 0)
+        if any(
+            not _is_light_part(frame, numbers, i, made.nominal, lex, words)
+            and not _may_lack(frame.tokens[i], frame, other, lex, words)
+            for i in lone
+        ):
+            return None
+    return (made.left, made.right), made.verbs
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """The numbers of the tokens of two clauses, and which of them are verbs."""
+
+    left: list[int]
+    right: list[int]
+    verbs: list[int] = field(default_factory=list)
+    # A noun in one text and its verb in the other.
+    nominal: set[int] = field(default_factory=set)
+    count: int = 0
+
+    def add(self, i: int, j: int) -> int:
+        """Pair a token of the left with one of the right clause, and return their number."""
+        self.left[i] = self.right[j] = self.count
+        self.count += 1
+        return self.count - 1
+
+
+def _is_light_part(
+    frame: Frame,
+    numbers: list[int],
+    index: int,
+    nominal: set[int],
+    lex: Lexicon,
+    words: FrameWords,
+) -> bool:
+    """Return whether a token belongs to a light verb: "carries out the check of"."""
+    token = frame.tokens[index]
+    if not nominal:
+        return False
+    if token.stem in words["light"] or token.key in lex.prefixes:
+        return True
+    if not index:
+        return False
+    is_link = token.key in words["links"] and numbers[index - 1] in nominal
+    before = frame.tokens[index - 1].stem
+    return is_link or (token.key in words["adjuncts"] and before in words["light"])
 
 
 def _has_light_verb(
-    left: Frame, a: list[int], right: Frame, b: list[int], lex: Lexicon, words: FrameWords
+    left: Frame, a: list[int], right: Frame, b: list[int], words: FrameWords
 ) -> bool:
     """Return whether one text says "takes a decision" for what the other calls "decides"."""
     return any(
@@ -126,7 +161,7 @@ def _may_lack(token: Token, frame: Frame, other: Frame, lex: Lexicon, words: Fra
     return token.key in words["loose"]
 
 
-def _is_adjective(token: Token, frame: Frame, index: int, lex: Lexicon) -> bool:
+def _is_adjective(frame: Frame, index: int, lex: Lexicon) -> bool:
     """Return whether a German word is an adjective: a noun follows it."""
     if lex.language != "de" or index + 1 == len(frame.tokens):
         return False

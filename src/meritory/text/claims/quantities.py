@@ -23,6 +23,7 @@ _SCALES: Final = (
 )
 _SCALE: Final = {name: (scale, size) for scale in _SCALES for name, size in scale}
 _HALF: Final = Fraction(1, 2)
+_PARTS: Final = (("half", _HALF), ("quarter", _HALF / 2))
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:\.\d{3})+")
 _DECIMAL: Final = re.compile(r"\d+[.,]\d{1,2}|\d+")
 _MINUTES: Final = re.compile(r"[0-5]?\d")
@@ -173,29 +174,22 @@ def _amount(
         if following in known["quarter"]:
             return value / 4, 2
         return value, 1
-    key = unit.key
-    if key in known["one"] and _compound(following, words, known):
-        return _compound(following, words, known), 1
-    if key in known["one"]:
-        for names, value in (("half", _HALF), ("quarter", _HALF / 2)):
-            if following in known[names]:
-                return value, 2
-        return Fraction(1), 1
-    if key in known["half"]:
-        return _HALF, 1
+    if unit.key in known["one"]:
+        part = _compound(following, words, known)
+        for name, value in _PARTS:
+            part = value if following in known[name] else part
+        is_word = following in known["half"] | known["quarter"]
+        return part or Fraction(1), 1 + is_word
     if following in known["and"] and _key(units, index + 2) in known["half"]:
         # "Hora y media".
         return Fraction(1), 0
-    if key in known["quarter"]:
-        return _HALF / 2, 1
-    if key in known["one_and_half"]:
-        return Fraction(3, 2), 1
+    for name, value in (*_PARTS, ("one_and_half", 3 * _HALF), ("three_quarters", _HALF * 3 / 2)):
+        if unit.key in known[name]:
+            return value, 1
     for ending in known["and_half"]:
-        whole = words.numbers.get(key.removesuffix(ending)) if key.endswith(ending) else None
-        if whole:
+        whole = words.numbers.get(unit.key.removesuffix(ending))
+        if whole and unit.key.endswith(ending):
             return int(whole) + _HALF, 1
-    if key in known["three_quarters"]:
-        return Fraction(3, 4), 1
     return None, 0
 
 
