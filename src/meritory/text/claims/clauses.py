@@ -325,6 +325,9 @@ def _take_voice(frame: Frame, lex: Lexicon, words: FrameWords) -> None:
     removed: set[int] = set()
     for index, token in enumerate(tokens):
         is_needed = token.key in lex.be and any(tokens[p].key in words["need"] for p in participles)
+        if token.is_noun:
+            # "L'été" is the summer.
+            continue
         if (token.key in words["passive"] or is_needed) and any(p != index for p in participles):
             removed.add(index)
             frame.is_passive = True

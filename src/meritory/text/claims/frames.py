@@ -109,6 +109,9 @@ def _may_be_verb(
         return False
     if any(token.unit.is_capital and not token.unit.is_first for token in tokens):
         return False
+    if all(token.unit.is_first for token in tokens):
+        # A verb with which both texts begin needs no place of its own.
+        return False
     # In Spanish, "la" before a verb may be a pronoun.
     return not all(token.is_noun for token in tokens)
 

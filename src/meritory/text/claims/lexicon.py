@@ -109,11 +109,7 @@ def lexicon(language: str) -> Lexicon:
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
     same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
-    lines = (
-        *groups.get("irregular", ()),
-        *(one.replace("ß", "ss") for one in groups.get("irregular", ()) if "ß" in one),
-    )
-    irregular = [line.split() for line in lines]
+    irregular = _irregular(groups)
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
 
     def mapped(key: str) -> frozenset[str]:
@@ -121,14 +117,9 @@ def lexicon(language: str) -> Lexicon:
         return words(key) | {same.get(word, word) for word in words(key)}
 
     articles, prepositions = words("articles"), mapped("prepositions")
-    known = frozenset[str]().union(*(words(key) for key in content["words"]))
-    if language != "en":
-        # Short texts have few words of grammar, so that forms and units show their language too.
-        lines = (*groups.get("irregular", ()), *groups.get("verbs", ()), *groups.get("units", ()))
-        known |= {word for line in lines for word in line.split() if len(word) > 2}
     return Lexicon(
         language,
-        known | set(same),
+        _known(content, language) | set(same),
         articles,
         articles | words("fillers") | words("hedges"),
         words("hedges"),
@@ -175,6 +166,23 @@ def lexicon(language: str) -> Lexicon:
         cues,
         _marks(cues),
     )
+
+
+def _irregular(groups: dict[str, Any]) -> list[list[str]]:
+    """Return the forms of each irregular verb, in both spellings of German."""
+    lines = groups.get("irregular", ())
+    return [line.split() for line in (*lines, *(one.replace("ß", "ss") for one in lines))]
+
+
+def _known(content: dict[str, Any], language: str) -> frozenset[str]:
+    """Return the words that show a language."""
+    known = {word for text in content["words"].values() for word in text.split()}
+    if language != "en":
+        # Short texts have few words of grammar, so that forms and units show their language too.
+        groups = content.get("groups", {})
+        lines = (line for name in ("irregular", "verbs", "units") for line in groups.get(name, ()))
+        known |= {word for line in lines for word in line.split() if len(word) > 2}
+    return frozenset(known)
 
 
 # origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.

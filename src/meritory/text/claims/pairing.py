@@ -56,6 +56,12 @@ def paired(left: Frame, right: Frame, lex: Lexicon, words: FrameWords) -> Paired
         for token, number in zip(frame.tokens, numbers, strict=True)
         if token.is_noun and number not in made.verbs
     }
+    # A word that opens both texts has a capital anyway: "Anna".
+    heads = [
+        {n for t, n in zip(f.tokens, numbers, strict=True) if t.unit.is_first and t.unit.is_capital}
+        for f, numbers, _ in sides
+    ]
+    nouns |= (heads[0] & heads[1]) - set(made.verbs)
     for frame, numbers, _ in sides:
         frame.nouns = frozenset(nouns)
         frame.agent = next((i + 1 for i in frame.agents if numbers[i] < 0), None)

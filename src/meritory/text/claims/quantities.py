@@ -39,13 +39,22 @@ _HEAD: Final = re.compile(r"\d{1,3}")
 @cache
 def _words(language: str) -> dict[str, frozenset[str]]:
     table = read_language(f"{language}/claims").get("quantities", {})
-    return {name: frozenset(text.split()) for name, text in table.items()}
+    found = {name: frozenset(text.split()) for name, text in table.items()}
+    if found:
+        units = (line.split() for line in read_language(f"{language}/claims")["groups"]["units"])
+        names = {word for line in units for word in line}
+        parts = found["quarter"] | found["three_quarters"]
+        # Without a unit there is no quantity.
+        found["any"] = frozenset(
+            names | {part + name for part in parts for name in names} | {"uhr"}
+        )
+    return found
 
 
 def measured(units: Sequence[Unit], words: Lexicon) -> list[Unit]:
     """Return the units with each quantity in the largest unit of which it is a whole number."""
     known = _words(words.language)
-    if not known:
+    if not known or all(unit.kind == "word" and unit.key not in known["any"] for unit in units):
         return list(units)
     return list(_measured(_plain_numbers(units, words, known), words, known))
 

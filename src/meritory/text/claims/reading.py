@@ -186,10 +186,10 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
             size = 1
         else:
             heads = tuple(unit.key for unit in units[start:-1])
-            size = next((len(one) for one in words.openers if heads[: len(one)] == one), 0)
+            size = _size_at(heads, words.openers)
             if not size:
                 framed = words.cues["framed"]
-                size = next((len(one) for one in framed if heads[: len(one)] == one), 0)
+                size = _size_at(heads, framed)
                 if size and not units[start + size].before:
                     size = 0
         if not size:
@@ -201,6 +201,13 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True, before="")
     return rest, opener_count
+
+
+def _size_at(keys: Sequence[str], phrases: Sequence[Phrase]) -> int:
+    """Return the length of the phrase with which the keys begin, or 0."""
+    first = keys[0]
+    found = (one for one in phrases if one[0] == first and tuple(keys[: len(one)]) == one)
+    return len(next(found, ()))
 
 
 def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
