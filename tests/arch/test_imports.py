@@ -62,6 +62,7 @@ PURE_IMPORTS = {
     "dataclasses",
     "datetime",
     "enum",
+    "fractions",
     "functools",
     "hashlib",
     "heapq",

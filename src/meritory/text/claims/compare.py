@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from meritory.text.claims.frames import other_case
 from meritory.text.claims.lexicon import HAN, best_language
 from meritory.text.claims.reading import Claim, read_claim
 from meritory.text.claims.rewording import rewording
@@ -75,9 +76,10 @@ def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
         return ClaimVerdict("merge", preferred, "same text")
     old, new = _in_one_language(old, new)
     if old.keys and old.cues & NEGATIVE_CUES == new.cues & NEGATIVE_CUES:
-        if old.keys == new.keys:
+        if old.keys == new.keys and not other_case(old, new):
             return ClaimVerdict("merge", preferred, "same words in the same order")
-        if old.language is not None and old.language == new.language:
+        is_other = old.keys != new.keys
+        if is_other and old.language is not None and old.language == new.language:
             if reason := rewording(old, new):
                 return ClaimVerdict("merge", preferred, reason)
             if _adds_to(old, new):

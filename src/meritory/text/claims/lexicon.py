@@ -16,6 +16,11 @@ HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 GAP: Final = "..."
 MIN_STEM_CHARS: Final = 3
 _VOWEL: Final = re.compile(r"[aeiouyäöüáéíóúàèâêîôû]")
+_UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
+_ACCENTS: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñ", "aaaaeeeeiiiioooouuuucn")
+_SOFT: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñyz", "aaaaeeeeiiiioooouuuucnic")
+# Letters that differ between the forms of a word.
+_PLAIN: Final[dict[str, dict[int, int]]] = {"de": {}, "fr": _SOFT, "es": _SOFT, "zh": {}}
 _DOUBLED: Final = re.compile(r"([bdfgklmnprtz])\1$")
 
 Phrase = tuple[str, ...]
@@ -64,6 +69,8 @@ class Lexicon:
     definite: frozenset[str]
     indefinite: frozenset[str]
     dates: frozenset[str]
+    # Every list of its words, by name.
+    lists: dict[str, frozenset[str]]
     same: dict[str, str]
     units: dict[str, str]
     numbers: dict[str, str]
@@ -80,6 +87,10 @@ class Lexicon:
     cues: dict[str, tuple[Phrase, ...]]
     # The phrases of the kinds that stay in a text, by first word.
     marks: dict[str, tuple[tuple[str, Phrase], ...]]
+
+    def named(self, name: str) -> frozenset[str]:
+        """Return the words of a list that not every language has."""
+        return self.lists.get(name, frozenset())
 
     def stem(self, word: str) -> str:
         """Return a word without the endings that another phrasing of a claim alters."""
@@ -98,7 +109,7 @@ def lexicon(language: str) -> Lexicon:
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
     same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
-    irregular = [line.split() for line in groups.get("irregular", ())]
+    irregular = _irregular(groups)
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
 
     def mapped(key: str) -> frozenset[str]:
@@ -106,10 +117,9 @@ def lexicon(language: str) -> Lexicon:
         return words(key) | {same.get(word, word) for word in words(key)}
 
     articles, prepositions = words("articles"), mapped("prepositions")
-    known = frozenset[str]().union(*(words(key) for key in content["words"]))
     return Lexicon(
         language,
-        known | set(same),
+        _known(content, language) | set(same),
         articles,
         articles | words("fillers") | words("hedges"),
         words("hedges"),
@@ -142,6 +152,7 @@ def lexicon(language: str) -> Lexicon:
         words("definite"),
         words("indefinite"),
         words("dates"),
+        {key: words(key) for key in content["words"]},
         same,
         first_of_group(groups.get("units", ())),
         _numbers(content.get("numbers", {})),
@@ -157,13 +168,31 @@ def lexicon(language: str) -> Lexicon:
     )
 
 
+def _irregular(groups: dict[str, Any]) -> list[list[str]]:
+    """Return the forms of each irregular verb, in both spellings of German."""
+    lines = groups.get("irregular", ())
+    return [line.split() for line in (*lines, *(one.replace("ß", "ss") for one in lines))]
+
+
+def _known(content: dict[str, Any], language: str) -> frozenset[str]:
+    """Return the words that show a language."""
+    known = {word for text in content["words"].values() for word in text.split()}
+    if language != "en":
+        # Short texts have few words of grammar, so that forms and units show their language too.
+        groups = content.get("groups", {})
+        lines = (line for name in ("irregular", "verbs", "units") for line in groups.get(name, ()))
+        known |= {word for line in lines for word in line.split() if len(word) > 2}
+    return frozenset(known)
+
+
 # origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
 # now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
 # since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
 # framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
+# actually: the old text was wrong; such a phrase stands at any place.
 CUE_KINDS: Final = (
     "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
-    "change", "new", "framed",
+    "change", "new", "framed", "actually",
 )  # fmt: skip
 
 
@@ -258,29 +287,93 @@ def _opposites(pairs: Iterable[str]) -> dict[str, frozenset[str]]:
     return {word: frozenset(others) for word, others in found.items()}
 
 
-def _numbers(content: dict[str, str]) -> dict[str, str]:
+def _numbers(content: dict[str, Any]) -> dict[str, str]:
     small = {word: str(value) for value, word in enumerate(content.get("small", "").split())}
     tens = {word: str(v * 10) for v, word in enumerate(content.get("tens", "").split(), 3)}
-    return {**small, **tens}
+    more = content.get("more", "").split()
+    found = {**small, **tens, **dict(zip(more[::2], more[1::2], strict=True))}
+    ones = {word: value for word, value in small.items() if 0 < int(value) < 10}
+    twenty = {word: value for word, value in small.items() if value == "20"}
+    for template in content.get("compounds", ()):
+        for ten, many in {**tens, **twenty}.items():
+            for one, few in ones.items():
+                # German: "ein" for "eins".
+                word = template.format(ones=one.removesuffix("s") if few == "1" else one, tens=ten)
+                found.setdefault(word, str(int(many) + int(few)))
+    return found
 
 
 @lru_cache(maxsize=8192)
 def _stem(language: str, word: str) -> str:
     """Return a crude stem: the same for the forms of one verb or noun, rarely for two."""
-    words = lexicon(language)
     if word in {"user", "we"} or HAN.match(word) or not word.isalpha():
         return word
-    base = words.irregular.get(word)
-    least = MIN_STEM_CHARS - (language in {"es", "fr"})
-    if base is None:
-        base = word
-        if language == "de" and word.startswith("ge") and len(word) > 5 and word[-1] in "tn":
-            base = word[2:]
-        for ending in words.endings:
-            left = base.removesuffix(ending)
-            if left != base and len(left) >= least and _VOWEL.search(left):
-                base = left
-                break
-    base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
-    base = _DOUBLED.sub(r"\1", base)
-    return base[:-1] + "i" if language == "en" and base.endswith("y") and len(base) > 2 else base
+    stem = _own_stem(word, lexicon(language))
+    return _verb_stems(language).get(stem, stem)
+
+
+@cache
+def _verb_stems(language: str) -> dict[str, str]:
+    """Return the stem of each verb with that of the first verb of its group."""
+    words = lexicon(language)
+    groups = read_language(f"{language}/claims").get("groups", {}).get("verbs", ())
+    stems = (" ".join(_own_stem(verb, words) for verb in group.split()) for group in groups)
+    return first_of_group(stems)
+
+
+def _own_stem(word: str, words: Lexicon) -> str:
+    if words.language == "en":
+        base = words.irregular.get(word) or _without_ending(word, words)
+        base = base.removesuffix("e") if len(base) > MIN_STEM_CHARS else base
+        base = _DOUBLED.sub(r"\1", base)
+        return base[:-1] + "i" if base.endswith("y") and len(base) > 2 else base
+    base = _without_ending(_first_form(word, words).replace("ß", "ss"), words)
+    previous = base if words.language != "de" else ""
+    # German endings follow one another: "arbeit-et-e-st".
+    while base != previous:
+        previous, base = base, _without_ending(base, words)
+    if words.language == "es":
+        # "Muevo", "mover"; "cierro", "cerrar".
+        base = base.replace("ue", "o").replace("ie", "e")
+    return _DOUBLED.sub(r"\1", base.translate(_PLAIN[words.language]))
+
+
+def _without_ending(word: str, words: Lexicon) -> str:
+    """Return a word without its longest ending, if enough of it is left."""
+    least = MIN_STEM_CHARS - (words.language == "es")
+    for ending in words.endings:
+        left = word.removesuffix(ending)
+        if left != word and len(left) >= least and _VOWEL.search(left):
+            return left
+    return word
+
+
+def _first_form(word: str, words: Lexicon) -> str:
+    """Return the infinitive of an irregular form, and a German verb without "ge" and "zu"."""
+    if word in words.irregular:
+        return words.irregular[word]
+    if words.language != "de":
+        plain = word.removesuffix("n") if words.language == "es" else word
+        return words.irregular.get(plain) or words.irregular.get(word.removesuffix("s")) or word
+    for prefix in words.prefixes:
+        rest = word.removeprefix(prefix)
+        if rest == word:
+            continue
+        if rest.startswith("zu") and rest.endswith("n") and len(rest) > MIN_STEM_CHARS + 2:
+            rest = rest[2:]
+        if found := words.irregular.get(rest) or words.irregular.get(f"ge{rest}"):
+            return prefix + found
+        if rest != word.removeprefix(prefix):
+            return prefix + rest
+        if rest.startswith("ge") and rest[-1] in "tn" and len(rest) > MIN_STEM_CHARS + 2:
+            return prefix + rest[2:]
+    if word.startswith("ge") and word[-1] in "tn" and len(word) > MIN_STEM_CHARS + 2:
+        return word[2:]
+    return word
+
+
+def folded(word: str, language: str) -> str:
+    """Return a word as typed without accents and umlauts."""
+    if language == "de":
+        return word.translate(_UMLAUTS).replace("ph", "f")
+    return word.translate(_ACCENTS)

@@ -14,7 +14,10 @@ _SUBJECTS: Final = frozenset({"user", "we"})
 _ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
 
 
-_WE_FORM: Final = re.compile(r"[a-zñáéí]{2,}(?:[aei]mos)$")
+_WE_FORM: Final = re.compile(r"[a-zñáéí]+[aei]mos$")
+
+_I_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}(?:o|oy)$")
+_SE_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}[aei]rse$")
 
 _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been", "ever", "'d"})
 
@@ -116,9 +119,25 @@ def _plain_verb(key: str) -> str:
 def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield Spanish units with the subject that a verb has in it, and one negation."""
     keys = {unit.key for unit in units}
+    previous, mark, is_first = "", "", False
     for unit in units:
         if unit.key in {"nunca", "jamás"} and "no" in keys:
             continue
+        if previous == "me" and _I_FORM.search(unit.key):
+            # "Me levanto": the user gets up.
+            yield Unit("word", "user", mark, False, is_first)
+            yield Unit("word", "se")
+            yield replace(unit, before="", is_first=False)
+            previous = unit.key
+            continue
+        if previous == "me":
+            yield Unit("word", "me", mark, False, is_first)
+        previous, mark, is_first = unit.key, unit.before, unit.is_first
+        if unit.key == "me":
+            continue
+        if _SE_FORM.search(unit.key):
+            yield Unit("word", "se", unit.before, False, unit.is_first)
+            unit = replace(unit, key=unit.key.removesuffix("se"), before="", is_first=False)
         if unit.key in words.first_person and "yo" not in keys:
             yield Unit("word", "user", unit.before, False, unit.is_first)
             unit = replace(unit, before="", is_first=False)
@@ -126,3 +145,36 @@ def with_subjects(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield Unit("word", "we", unit.before, False, unit.is_first)
             unit = replace(unit, before="", is_first=False)
         yield unit
+    if previous == "me":
+        yield Unit("word", "me", mark, False, is_first)
+
+
+# -- negation ---------------------------------------------------------------------------------
+
+
+def one_negation(units: list[Unit], words: Lexicon) -> list[Unit]:
+    """Return the units with one word for "ne ... pas" and for "ne ... que"."""
+    first = words.named("negation_first")
+    keys = [unit.key for unit in units]
+    start = next((index for index, key in enumerate(keys) if key in first), None)
+    if start is None:
+        return units
+    second, only = words.named("negation_second"), words.named("negation_only")
+    for end in range(start + 1, len(keys)):
+        if keys[end] in second:
+            # "Pas de café": the "de" only follows the negation.
+            has_de = keys[end + 1 : end + 2] and keys[end + 1] in words.named("negation_after")
+            after = end + 2 if has_de else end + 1
+            return _paired(units, start, end, after, "not")
+    for end in range(start + 1, len(keys)):
+        if keys[end] in only:
+            return _paired(units, start, end, end + 1, *words.named("only"))
+    return units
+
+
+def _paired(units: list[Unit], start: int, end: int, after: int, key: str) -> list[Unit]:
+    """Return the units without the first half of a pair, and with a key for the second."""
+    before = units[start]
+    made = [*units[:start], *units[start + 1 : end], replace(units[end], key=key), *units[after:]]
+    made[start] = replace(made[start], before=before.before, is_first=before.is_first)
+    return made

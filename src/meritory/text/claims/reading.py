@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from meritory.text.claims.lexicon import (
@@ -16,7 +17,15 @@ from meritory.text.claims.lexicon import (
     language_scores,
     lexicon,
 )
-from meritory.text.claims.persons import one_subject, orders, persons, with_subjects, without_never
+from meritory.text.claims.persons import (
+    one_negation,
+    one_subject,
+    orders,
+    persons,
+    with_subjects,
+    without_never,
+)
+from meritory.text.claims.quantities import measured
 from meritory.text.claims.read import Unit, units_of, values_of
 from meritory.text.claims.spelling import spelled
 from meritory.text.words import UNITS
@@ -101,7 +110,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
         units = list(with_subjects(units, words))
     elif chosen == "en":
         units = without_never(units)
-    units = _with_phrases(units, words)
+    units = measured(one_negation(_with_phrases(units, words), words), words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
     if chosen == "en":
@@ -143,12 +152,19 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         # A claim means the same without a silent word.
         if unit.kind == "word" and is_silent:
             continue
-        if unit.kind == "word" and key in words.negations and following and following.before:
+        is_no = words.language == "en" or not index
+        if (
+            is_no
+            and unit.kind == "word"
+            and key in words.negations
+            and following
+            and following.before
+        ):
             # "No, tests pass" is not "no tests pass".
             key = f"{key},"
         elif unit.kind in {"word", "identifier"}:
             is_measure = previous == "number" and key in UNITS
-            if not is_measure and previous == "number":
+            if previous == "number" and (words.language != "en" or not is_measure):
                 key = words.units.get(key, key)
             key = key if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
         yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
@@ -170,10 +186,10 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
             size = 1
         else:
             heads = tuple(unit.key for unit in units[start:-1])
-            size = next((len(one) for one in words.openers if heads[: len(one)] == one), 0)
+            size = _size_at(heads, words.openers)
             if not size:
                 framed = words.cues["framed"]
-                size = next((len(one) for one in framed if heads[: len(one)] == one), 0)
+                size = _size_at(heads, framed)
                 if size and not units[start + size].before:
                     size = 0
         if not size:
@@ -187,6 +203,13 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
     return rest, opener_count
 
 
+def _size_at(keys: Sequence[str], phrases: Sequence[Phrase]) -> int:
+    """Return the length of the phrase with which the keys begin, or 0."""
+    first = keys[0]
+    found = (one for one in phrases if one[0] == first and tuple(keys[: len(one)]) == one)
+    return len(next(found, ()))
+
+
 def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
     """Return the units with each known phrase replaced by its short form."""
     if not words.short_forms:
@@ -198,13 +221,10 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
         for phrase, meaning in words.short_forms.get(keys[index], ()):
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 first = units[index]
-                made = [
-                    Unit("number" if key.isdigit() else "word", key, "", first.is_capital)
-                    for key in meaning
-                ]
+                made = [Unit("number" if key.isdigit() else "word", key) for key in meaning]
                 if made:
-                    made[0] = replace(made[0], before=first.before, is_first=first.is_first)
-                if made and made[0].key in _OWNERS and phrase[0] in words.prepositions and result:
+                    made[0] = replace(first, kind=made[0].kind, key=made[0].key)
+                if made and made[0].key in _OWNERS and _is_of(phrase, words) and result:
                     # "La casa del usuario" is "mi casa".
                     result.insert(-1, made.pop(0))
                 result += made
@@ -216,9 +236,15 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
     return result
 
 
+def _is_of(phrase: Phrase, words: Lexicon) -> bool:
+    """Return whether a phrase is "of the user", not "my"."""
+    return len(phrase) > 1 and phrase[0] in words.prepositions | words.articles
+
+
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
     is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
+    is_corrected |= _cut_any(units, words.cues["actually"])
     return {"correction", "now"} if is_corrected else set()
 
 
@@ -233,11 +259,22 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     used = keys.index("used") if "used" in keys else 0
     # "is used to cold" and "was used to build" are not "used to live".
     is_past = words.language != "en" or (used > 0 and keys[used - 1] not in _BEFORE_USED)
-    if is_past and _cut_any(units, words.cues["past"]):
+    if is_past and not _is_before_phrase(units, words) and _cut_any(units, words.cues["past"]):
         found.add("past")
     while _cut_any(units, words.cues["now"]):
         found.add("now")
     return found
+
+
+def _is_before_phrase(units: Sequence[Unit], words: Lexicon) -> bool:
+    """Return whether "before" has a time or a thing after it: "before the release"."""
+    starts = {phrase[0] for phrase in words.cues["past"] if len(phrase) == 1}
+    return any(
+        unit.key in starts
+        and not following.before
+        and (following.kind == "number" or following.key in words.articles | words.prepositions)
+        for unit, following in pairwise(units)
+    )
 
 
 def _marks_of(units: Sequence[Unit], words: Lexicon) -> frozenset[tuple[str, Phrase]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from meritory.text.claims.blocks import same_blocks
+from meritory.text.claims.frames import same_frame
 from meritory.text.claims.lexicon import Lexicon, lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.updates import PERSONS
@@ -34,6 +36,8 @@ def rewording(old: Claim, new: Claim) -> str | None:
         return "same words, one of them with a hyphen"
     if old.language == "en" and (_is_generic(old, new) or _is_generic(new, old)):
         return "same words, each one and all of them"
+    if same_frame(old, new) or same_blocks(old, new):
+        return "same parts, in another order or voice"
     if not _share_words(old, new):
         return None
     for check, reason in _WAYS:

@@ -44,6 +44,9 @@ _SPELLINGS: Final = (
     ),
     (re.compile(r"yse(d|s|r)?$"), r"yze\1"),
 )
+_COMPOUND: Final = re.compile(r"[A-ZÄÖÜ][a-zäöüß]*(?:-[A-ZÄÖÜ][a-zäöüß]+)+")
+_TYPED_UMLAUT: Final = re.compile("[aou]e")
+_UMLAUTS: Final = {"ae": "ä", "oe": "ö", "ue": "ü"}
 _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
 
 
@@ -68,6 +71,10 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield from _characters(unit)
         elif unit.kind == "word":
             yield from _word(unit, words)
+        elif words.language == "de" and _COMPOUND.fullmatch(unit.key):
+            # A noun in parts, not an identifier: "Hotfix-Branch".
+            whole = unit.key.lower().removeprefix("e-")
+            yield from _word(replace(unit, kind="word", key=whole, is_capital=True), words)
         else:
             yield unit
 
@@ -122,6 +129,9 @@ def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
         key = _respelled(key)
     elif words.language == "de":
         key = key.replace("ß", "ss") if words.same.get(key) is None else key
+        if key not in words.known and _TYPED_UMLAUT.search(key):
+            umlaut = _TYPED_UMLAUT.sub(lambda match: _UMLAUTS[match[0]], key)
+            key = umlaut if umlaut in words.known else key
     head, hyphen, _ = key.partition("-")
     if not hyphen or key in words.known:
         yield replace(unit, key=key)

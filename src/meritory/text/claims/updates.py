@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, Literal
 
+from meritory.text.claims.changes import another_value, restated
 from meritory.text.claims.lexicon import GAP, Phrase, find_phrase
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.vetoes import veto
@@ -50,11 +51,16 @@ def update(old: Claim, new: Claim) -> Update | None:
     cues = new.cues | {kind for kind, _ in new.marks - said}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
-    if new.raw & new.lexicon.additive or old.cues & _ENDED or new.cues & _ENDED:
+    if new.raw & new.lexicon.additive - old.raw or old.cues & _ENDED or new.cues & _ENDED:
         return None
+    if reason := restated(old, new, cues, _dates(new)):
+        return "supersede", reason
     if reason := _opposite(old, new):
         return "chain", reason
-    return _other_value(old, new, cues)
+    if found := _other_value(old, new, cues):
+        return found
+    reason = another_value(old, new)
+    return ("chain", reason) if reason else None
 
 
 def _asks(claim: Claim) -> bool:
@@ -66,7 +72,11 @@ def _asks(claim: Claim) -> bool:
 
 def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text says that the old claim holds no more."""
-    if old.cues & _ENDED or _negation_count(old) or _negation_count(new):
+    if old.cues & _ENDED:
+        return None
+    if new.cues & _ENDED and old.keys == new.keys:
+        return "the new text says that it no longer holds"
+    if _negation_count(old) or _negation_count(new):
         return None
     if not new.cues & _ENDED and "stopped" not in cues:
         return None
@@ -155,7 +165,7 @@ def _replaces(old: Claim, new: Claim, gone: frozenset[str], verbs: frozenset[str
     if len(added) > 1 or any(len(run) > MAX_VALUE_UNITS for run in added):
         return False
     common = (new.topic & old.topic) - gone
-    if MIN_SHARED * (len(common) + len(gone)) < len(old.topic):
+    if MIN_SHARED * (len(common) + len(gone)) < len(old.topic - PERSONS):
         return False
     subject, last = _subject(old), old.stems[old.content[-1]]
     if subject in gone and last not in gone and not common:
@@ -188,6 +198,10 @@ def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[f
         found = _named_stems(new, preceding if kind == "left" else following, verbs)
         if found:
             yield found
+        if len(found) > 1 and kind == "gone" and new.language == "de":
+            # "Statt Butter Margarine": the new value follows the old one.
+            heads = (i for i in following if i in new.content)
+            yield frozenset(new.stems[i] for i in islice(heads, 1))
 
 
 def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset[str]:
@@ -210,8 +224,10 @@ def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset
 
 def _phrase_place(claim: Claim, phrase: Phrase) -> int:
     """Return the index of the first word of a phrase among the keys, or -1."""
-    same = claim.lexicon.same
-    return find_phrase(claim.keys, tuple(same.get(word, word) for word in phrase))
+    words = claim.lexicon
+    # Silent words are not among the keys.
+    said = tuple(words.same.get(word, word) for word in phrase if word not in words.articles)
+    return find_phrase(claim.keys, said) if said else -1
 
 
 def _change_stems(claim: Claim, cues: frozenset[str]) -> frozenset[str]:
@@ -252,6 +268,8 @@ def _other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
         return None
     was, now = removed[0], added[0]
     if len(was) > MAX_VALUE_UNITS or len(now) > MAX_VALUE_UNITS:
+        return None
+    if _is_mixed(old, was) or _is_mixed(new, now):
         return None
     reason = f"{_text(old, was)} is now {_text(new, now)}"
     if _is_subject(now, new) or _is_subject(was, old):
@@ -367,6 +385,15 @@ def _is_numeric(claim: Claim, index: int) -> bool:
     return unit.kind == "number" or unit.key in claim.lexicon.units.values()
 
 
+def _is_mixed(claim: Claim, run: Run) -> bool:
+    """Return whether a run has a number and words that are neither a unit nor a date."""
+    numbers = [_is_numeric(claim, index) for index in run]
+    words = claim.lexicon.dates
+    rest = [i for i, is_number in zip(run, numbers, strict=True) if not is_number]
+    kinds = any(claim.units[i].kind == "word" and claim.keys[i] not in words for i in rest)
+    return any(numbers) and kinds and claim.language in {"fr", "es"}
+
+
 def _is_subject(run: Run, claim: Claim) -> bool:
     """Return whether a value stands first, where the subject does."""
     return run[0] <= claim.content[0]
@@ -406,15 +433,16 @@ def _dates(claim: Claim) -> frozenset[int]:
         start = _phrase_place(claim, phrase)
         if start < 0:
             continue
-        end = start + len(phrase)
-        while end < len(claim.keys) and end - start <= MAX_DATE_UNITS + len(phrase):
+        size = sum(word not in words.articles for word in phrase)
+        end = start + size
+        while end < len(claim.keys) and end - start <= MAX_DATE_UNITS + size:
             unit = claim.units[end]
-            if end > start + len(phrase) and unit.before == ",":
+            if end > start + size and unit.before == ",":
                 break
             if unit.kind != "number" and unit.key not in words.dates | words.articles | {"on"}:
                 break
             end += 1
-        if end > start + len(phrase):
+        if end > start + size:
             return frozenset(range(start, end))
     return frozenset()
 
