@@ -125,6 +125,16 @@ def links_between(
     return [link for link in links if other.id in (link.older_id, link.newer_id)]
 
 
+def unasked_link(
+    one: MemoryRecord, other: MemoryRecord, why: str, now: datetime, cosine: float = 0.0
+) -> MemoryLink:
+    """Return a link for two memories that no link joins, to note a decision about them."""
+    older, newer = sorted((one, other), key=lambda record: (record.created_at, record.id))
+    return MemoryLink(
+        older_id=older.id, newer_id=newer.id, kind="alike", cosine=cosine, reason=why, at=now
+    )
+
+
 def require_may_decide(services: Services, *records: MemoryRecord) -> None:
     """Refuse a decision about a pin, a constraint or a proposal by anyone but a person."""
     for record in records:
@@ -180,6 +190,9 @@ def _decide(
                 hint="move one first: `meritory edit ID --project NAME`, or --clear project",
             )
         changed = work(transaction, one, other, now)
+        if not links:
+            links = [unasked_link(one, other, "merged without a question", now)]
+            transaction.put_links(user, links)
         for link in links:
             ends = link.older_id, link.newer_id
             by = decided_by(is_person=services.is_person)

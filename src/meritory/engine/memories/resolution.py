@@ -28,7 +28,12 @@ from meritory.domain.memory import (
 )
 from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.engine.memories.gate import gate_in_use, may_renew, may_supersede
-from meritory.engine.memories.pairs import decided_by, is_reserved, links_between
+from meritory.engine.memories.pairs import (
+    decided_by,
+    is_reserved,
+    links_between,
+    unasked_link,
+)
 from meritory.engine.memories.write import (
     BATCH_LIMIT,
     Prepared,
@@ -256,6 +261,9 @@ class _Resolver:
         retired = replace(dropped, superseded_by=kept.id, updated_at=self._now)
         change = self._change("supersede", dropped, kept, pair.why)
         self._transaction.update(indexed(retired, {}), change)
+        if decision == "same":
+            # Noted, so that the retired text does not count as an earlier value.
+            self._linked(pair)
         for link in self._links(pair):
             self._decide(link, decision)
 
@@ -274,15 +282,8 @@ class _Resolver:
         """Return the link of a pair; create one if it has none."""
         for link in self._links(pair):
             return link
-        older, newer = sorted((pair.old, pair.new), key=_age)
-        link = MemoryLink(
-            older_id=older.id,
-            newer_id=newer.id,
-            kind="alike",
-            cosine=self._cosines.get(pair.old.id, 0.0),
-            reason=pair.why,
-            at=self._now,
-        )
+        cosine = self._cosines.get(pair.old.id, 0.0)
+        link = unasked_link(pair.old, pair.new, pair.why, self._now, cosine)
         self._transaction.put_links(pair.new.user, [link])
         return link
 
