@@ -29,9 +29,11 @@ from meritory.domain.memory import (
 from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.engine.memories.gate import gate_in_use, may_renew, may_supersede
 from meritory.engine.memories.pairs import (
+    agent_may_supersede,
     decided_by,
     is_reserved,
     links_between,
+    loses_nothing,
     unasked_link,
 )
 from meritory.engine.memories.write import (
@@ -48,7 +50,6 @@ from meritory.engine.services import Services
 from meritory.engine.sessions.context import find_known_session
 from meritory.store.contract.memories import MemoryChange, Near, NeighbourProbe
 from meritory.store.contract.store import Transaction
-from meritory.text.claims.read import protected_values
 from meritory.text.extract.attribution import is_typed
 
 # An agent can tell paraphrases that the gate cannot, so it is shown memories from further away.
@@ -219,20 +220,14 @@ class _Resolver:
         by_person = self._by_person
         is_free = by_person or not (is_reserved(old) or is_reserved(new))
         # Neither the writer nor the surviving text may be the weaker one.
-        return (
-            is_free
-            and old.trust == new.trust
-            and old.valid_until == new.valid_until
-            and (by_person or may_renew(dropped, self._writer, by_person=False))
-            and may_renew(dropped, kept, by_person=by_person)
-            and _has_values_of(kept.content, dropped.content)
-        )
+        is_free &= by_person or may_renew(dropped, self._writer, by_person=False)
+        return is_free and loses_nothing(kept, dropped, by_person=by_person)
 
     def _replace(self, pair: _Pair) -> ResolutionResult:
         """Supersede the old memory by the new one."""
         old, new = pair.old, pair.new
-        is_free = not is_reserved(old) and old.scope == new.scope
-        is_free = is_free and may_supersede(old, self._writer) and may_supersede(old, new)
+        is_free = not is_reserved(old) and agent_may_supersede(old, new)
+        is_free = is_free and may_supersede(old, self._writer)
         if not (self._by_person or is_free):
             return self._leave_open(pair, "it is stronger or newer, or of another project")
         self._retire(old, new, pair, "newer")
@@ -301,14 +296,6 @@ class _Resolver:
 
 def _age(record: MemoryRecord) -> tuple[datetime, str]:
     return record.created_at, record.id
-
-
-def _has_values_of(kept: str, dropped: str) -> bool:
-    """Return whether a text has every value of another, and says as often "not"."""
-    mine, other = protected_values(kept), protected_values(dropped)
-    groups = ("numbers", "identifiers", "paths", "quotes", "names")
-    has_all = all(set(getattr(other, name)) <= set(getattr(mine, name)) for name in groups)
-    return has_all and mine.negation_count == other.negation_count
 
 
 # -- similar memories -------------------------------------------------------------------------
