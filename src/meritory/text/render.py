@@ -166,6 +166,8 @@ class StatusFacts:
     model_version: int | None = None
     crashes: int = 0
     reason: str = ""
+    # The project of the session, if its name is not that of its folder.
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +256,9 @@ def status_line(facts: StatusFacts) -> str:
         parts = (f"{facts.crashes} crashes/h" if facts.crashes else reason, "baseline")
     else:
         parts = (reason, "baseline")
-    return f"[meritory: {' | '.join(filter(None, (facts.state, *parts)))}]"
+    project = " ".join(re.sub(r"[^\w .,:/+-]+", " ", cleaned(facts.project)).split())
+    named = f"project {project[:REASON_LIMIT_CHARS]}" if project else ""
+    return f"[meritory: {' | '.join(filter(None, (facts.state, *parts, named)))}]"
 
 
 def cleaned(text: str) -> str:

@@ -216,7 +216,8 @@ class EndedOut(msgspec.Struct):
 def hook_engine(call: Call) -> EmbeddedBackend:
     """Return the engine for a hook's scope; refuse a session that the caller must not use."""
     body: Hook = call.body
-    engine = call.engine(body.user, body.agent, call.project(body.project, body.cwd))
+    project = call.project(body.project, body.cwd, body.user)
+    engine = call.engine(body.user, body.agent, project)
     checked_name("session_key", body.session_key)
     if call.grant.caller == "token":
         call.grant.require_session(engine.services, body.session_key)
