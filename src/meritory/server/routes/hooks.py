@@ -20,6 +20,7 @@ from meritory.engine.memories.validate import checked_name
 from meritory.engine.rules.learn import learn_from_prompt
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, find_known_session, storable
+from meritory.engine.sessions.keeping import question_after_compaction, question_at_reply
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest, put_typed
 from meritory.engine.sessions.ratings import RatingsTaken
@@ -86,6 +87,12 @@ class Hook(Scoped, kw_only=True):
     ] = False
 
 
+AsksToKeep = Annotated[
+    bool,
+    Meta(description="The agent may be asked whether anything of the session is worth keeping"),
+]
+
+
 class SessionStart(Hook, kw_only=True):
     """A session starts; `context` is its first prompt or task, if known.
 
@@ -94,6 +101,7 @@ class SessionStart(Hook, kw_only=True):
 
     context: str | None = None
     source: str | None = None
+    asks_to_keep: AsksToKeep = False
 
 
 class RatedHook(Hook, kw_only=True):
@@ -122,6 +130,7 @@ class Stop(RatedHook, kw_only=True):
 
     last_assistant_message: str | None = None
     transcript_path: str | None = None
+    asks_to_keep: AsksToKeep = False
 
 
 class Compact(RatedHook, kw_only=True):
@@ -200,6 +209,12 @@ class RatingsOut(msgspec.Struct):
     def of(cls, result: RatingsTaken) -> RatingsOut:
         """Return the result of some ratings; the public shape counts the accepted ones."""
         return cls(len(result.taken), [RatingRefusal(*pair) for pair in result.refused])
+
+
+class ReplyOut(RatingsOut):
+    """The same, and a text with which the agent goes on; empty where it ends."""
+
+    inject: str = ""
 
 
 class EndedOut(msgspec.Struct):
@@ -294,6 +309,11 @@ def session_start(call: Call) -> Injected:
         has_context = any(row.in_context for row in rows)
         has_context &= all(one.kind != "start" for one in waiting)
     injected = _start(call, engine, known, body.context, is_in_context=has_context)
+    if body.source == "compact" and body.asks_to_keep:
+        question = question_after_compaction(engine.services, known)
+        both = "\n".join(text for text in (injected.inject, question) if text)
+        if units(both) <= BLOCK_LIMIT_CHARS:
+            injected.inject = both
     # The session is open again, and the agent still has its memories in context.
     return Injected.nothing() if has_context else injected
 
@@ -375,18 +395,20 @@ def delivered(call: Call) -> DeliveredOut:
     return DeliveredOut(deliveries.take(user, body.session_key, body.receipt.split()))
 
 
-def stop(call: Call) -> RatingsOut:
+def stop(call: Call) -> ReplyOut:
     """Report the agent's reply, and take the ratings in it."""
     body: Stop = call.body
-    engine, _ = _open(call)
+    engine, known = _open(call)
     reply, path = body.last_assistant_message, body.transcript_path
     if reply and is_duplicate(call, engine.scope, reply):
-        return RatingsOut(0, [])
+        return ReplyOut(0, [])
     # The transcript is only read for a reply that the hook does not carry.
     turns = latest_turns(call, None, path if reply is None else None)
     key, given = body.session_key, body.memory_feedback
     taken = ratings.stop(engine.services, engine.scope.user, key, reply, given, turns)
-    return RatingsOut.of(taken)
+    rated = RatingsOut.of(taken)
+    question = question_at_reply(engine.services, known) if body.asks_to_keep else ""
+    return ReplyOut(rated.taken, rated.refused, question)
 
 
 def pre_compact(call: Call) -> RatingsOut:
