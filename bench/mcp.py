@@ -24,6 +24,8 @@ from bench.sessions import Row, Timed, finish
 from bench.texts import memories
 from meritory.api import client
 from meritory.mcp.protocol import CAPABILITIES_KEY, STATELESS, VERSION_KEY
+from meritory.mcp.table import TOOLS
+from meritory.text.tokens import token_estimate
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench"}}
 ENVELOPE = {"_meta": {VERSION_KEY: STATELESS[0], CAPABILITIES_KEY: {}}}
@@ -182,6 +184,22 @@ def call_rows(running: client.Daemon, plan: Plan) -> list[Row]:
     ]
 
 
+def size_rows() -> list[Row]:
+    """What the list of tools costs a client that loads all of it."""
+    told = [json.dumps(tool.described()) for tool in TOOLS]
+    asked = [json.dumps({**tool.described(), "outputSchema": None}) for tool in TOOLS]
+    note = f"{len(TOOLS)} tools"
+    return [
+        ("tools/list, tokens", float(sum(map(token_estimate, told))), None, note),
+        (
+            "the same without output schemas, tokens",
+            float(sum(map(token_estimate, asked))),
+            None,
+            "",
+        ),
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and stores; says which bars were missed by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.mcp", description=__doc__)
@@ -195,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = ready_rows(running.home, plan)
             rows += call_rows(running, plan)
         rows += cold_rows(Path(folder), plan)
+    rows += size_rows()
     return finish(rows, options.json or Path("mcp.json"), {})
 
 

@@ -151,12 +151,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "cull": "bool",
         "janitor": UPKEEP_JOB,
         "retention": UPKEEP_JOB,
+        "pairs": UPKEEP_JOB,
+        "links_found": "int",
         "demoted": "int",
         "forgotten": "int",
         "erased": "dict",
         "notes": "list",
     },
-    "janitor run": {"demoted": "int", "forgotten": "int", "erased": "dict"},
+    "janitor run": {
+        **dict.fromkeys(("demoted", "forgotten", "pairs_found", "examined"), "int"),
+        "erased": "dict",
+    },
     "predictor status": {
         "phase": "str",
         "reason": "str?",

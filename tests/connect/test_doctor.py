@@ -286,6 +286,8 @@ def test_all_means_those_that_are_here(run: Run, desk: Desk) -> None:
     [
         *[(), ("nothing",), ("codex", "--all"), ("codex", "--plugin"), ("--plugin",)],
         *[("codex", "--hide-ratings"), ("--all", "--hide-ratings")],
+        *[("gemini-cli", "--ask-to-keep"), ("--all", "--ask-to-keep")],
+        ("claude-code", "--plugin", "--ask-to-keep"),
     ],
 )
 def test_wrong_use_is_refused(words: tuple[str, ...], run: Run) -> None:
@@ -299,6 +301,34 @@ def test_ratings_are_hidden_when_somebody_says_so(run: Run, desk: Desk) -> None:
     assert run("connect", "claude-code", "--hide-ratings", "--yes")[0] == 0
     assert file.read_text().count("--hide-ratings") == 1
     assert run("disconnect", "claude-code", "--yes")[0] == 0
+    assert desk.everything() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("claude-code", ".claude/settings.json"), ("codex", ".codex/hooks.json")]
+)
+def test_the_question_what_to_keep_is_a_choice(name: str, file: str, run: Run, desk: Desk) -> None:
+    path = desk.user_home / file
+    assert run("connect", name, "--yes")[0] == 0
+    assert "--ask-to-keep" not in path.read_text()
+    code, out, _ = run("connect", name, "--ask-to-keep", "--dry-run")
+    assert (code, out.count("--ask-to-keep")) == (0, 2)
+    assert "--ask-to-keep" not in path.read_text()
+    assert run("connect", name, "--ask-to-keep", "--yes")[0] == 0
+    hooks = json.loads(path.read_text())["hooks"]
+    asking = {
+        event
+        for event, groups in hooks.items()
+        for group in groups
+        for one in group["hooks"]
+        if one["command"].endswith(" --ask-to-keep")
+    }
+    assert asking == {"SessionStart", "Stop"}
+    # A later connect and the doctor keep the choice.
+    code, out, _ = run("connect", name, "--yes", "--json")
+    assert (code, json.loads(out)["results"][0]["changed"]) == (0, False)
+    assert "outdated" not in run("doctor")[1]
+    assert run("disconnect", name, "--yes")[0] == 0
     assert desk.everything() == {}
 
 

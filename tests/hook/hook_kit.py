@@ -97,6 +97,8 @@ def _context(answer: Any) -> Any:
         return answer["additionalContext"]
     if set(answer) in ({"additional_context"}, {"continue", "additional_context"}):
         return answer["additional_context"] if answer.get("continue", True) is True else None
+    if set(answer) == {"decision", "reason"}:
+        return answer["reason"] if answer["decision"] == "block" else None
     inner = answer.get("hookSpecificOutput")
     if set(answer) != {"hookSpecificOutput"} or not isinstance(inner, dict):
         return None

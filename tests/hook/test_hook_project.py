@@ -10,7 +10,7 @@ import pytest
 from hook_kit import Running
 
 from meritory.domain.memory import NAME_LIMIT_CHARS
-from meritory.server.table import project_of
+from meritory.engine.folders import project_of
 
 
 def made(place: Path, *names: str) -> Path:

@@ -92,8 +92,10 @@ def test_it_introduces_itself_and_its_tools(daemon: Daemon, way: tuple[str, str]
         for name, tool in tools.items():
             hints = tool.annotations
             assert hints is not None
-            writes = ("memory_store", "memory_forget", "memory_feedback", "capture_feedback")
-            reads = name not in writes
+            reads = name in (
+                *("memory_search", "memory_get", "memory_explain"),
+                *("describe_entity", "prevention_rules"),
+            )
             assert hints.read_only_hint is reads
             assert hints.destructive_hint is (name == "memory_forget")
             assert hints.idempotent_hint is (name != "capture_feedback")

@@ -104,6 +104,7 @@ def test_a_session_from_its_start_to_what_it_taught(harness: Harness) -> None:
     assert stopped == {
         "taken": 2,
         "refused": [{"name": "m77", "reason": "not shown in this session"}],
+        "inject": "",
     }
     assert harness.done("pre-compact") == {"taken": 0, "refused": []}
     again = harness.done("user-prompt-submit", prompt=f"once more: {ALL}")
@@ -372,7 +373,7 @@ def test_many_hooks_at_once_leave_the_records_whole(serve: Serve) -> None:
             ended = reply.status == 409 and "has ended" in reply.json["detail"]
             if reply.status not in (200, 404) and not ended:
                 failed.append((name, reply.content))
-            elif reply.status == 200 and "inject" in reply.json:
+            elif reply.status == 200 and "memories" in reply.json:
                 with lock:
                     told[name] += len(reply.json["memories"]) if name != "session-start" else 0
                     codes[key] |= {reply.json["injection"]} - {None}

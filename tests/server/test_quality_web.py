@@ -98,7 +98,9 @@ def test_the_janitor_shows_runs_and_takes_back(daemon: Served) -> None:
 
 def test_the_pipeline_names_every_worker(daemon: Served) -> None:
     workers = daemon.ask("GET", "/api/pipeline/status").json["workers"]
-    assert set(workers) == {"extraction", "judge", "retention", "maintenance", "predictor"}
+    assert set(workers) == {
+        *("extraction", "judge", "retention", "pairs", "maintenance", "predictor")
+    }
     assert all(one["running"] for name, one in workers.items() if name != "predictor")
     assert workers["retention"]["details"]["state"] == "not yet"
     assert workers["maintenance"]["details"]["demoted"] == 0

@@ -14,7 +14,7 @@ import click
 from meritory.cli.command import command, current_home, environment, require_yes, yes_option
 from meritory.cli.output import Answer, current_flags, is_terminal, print_blocks
 from meritory.domain.errors import InputError, MeritoryError
-from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
+from meritory.domain.harness import BY_NAME, HARNESS_NAMES, HARNESSES, HOOK_HARNESS_NAMES
 from meritory.domain.world import World
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 @yes_option
 @click.option("--plugin", is_flag=True, help="Show how to install the plugin (claude-code).")
 @click.option("--hide-ratings", is_flag=True, help="Hide the line with ratings (claude-code).")
+@click.option(
+    "--ask-to-keep",
+    is_flag=True,
+    help="Ask the agent once in a long session what is worth keeping (claude-code, codex).",
+)
 def connect(
     harness: str | None,
     everything: bool,
@@ -37,6 +42,7 @@ def connect(
     yes: bool,
     plugin: bool,
     hide_ratings: bool,
+    ask_to_keep: bool,
 ) -> Answer:
     """Add Meritory to the settings of an agent: hooks and a server of tools.
 
@@ -53,6 +59,12 @@ def connect(
                 f"{option} works with claude-code only",
                 hint=f"`meritory connect claude-code {option}`",
             )
+    if ask_to_keep and (harness is None or plugin or not BY_NAME[harness].asks_at_reply):
+        able = [one.name for one in HARNESSES if one.asks_at_reply]
+        raise InputError(
+            f"--ask-to-keep works with {' and '.join(able)} only, and not with the plugin",
+            hint=f"`meritory connect {able[0]} --ask-to-keep`",
+        )
     if plugin:
         folder = plugin_folder("claude-code")
         steps = [
@@ -67,7 +79,9 @@ def connect(
     names = _chosen(harness, everything, lambda name: is_found(name, home, env))
     answer = _change(
         names,
-        lambda name: prepare_connect(name, home, env, hides_ratings=hide_ratings),
+        lambda name: prepare_connect(
+            name, home, env, hides_ratings=hide_ratings, asks_to_keep=ask_to_keep
+        ),
         dry_run=dry_run,
         yes=yes,
     )
@@ -194,7 +208,8 @@ def _result(plan: ConnectPlan, copies: dict[Path, Path], *, dry_run: bool) -> di
 )
 @click.option("--event", metavar="NAME", help="The event, for clients that do not send its name.")
 @click.option("--hide-ratings", is_flag=True, help="Hide the line with ratings.")
-def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
+@click.option("--ask-to-keep", is_flag=True, help="Let the agent be asked what is worth keeping.")
+def hook(harness: str, event: str | None, hide_ratings: bool, ask_to_keep: bool) -> None:
     """Answer one event of an agent's client.
 
     Reads the client's JSON from stdin and prints what the client should show the agent, or nothing.
@@ -203,7 +218,8 @@ def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
     from meritory.hook import main as hook_main
 
     arguments = ["--harness", harness, "--event", event or "", *_home_option()]
-    hook_main.run([*arguments, "--hide-ratings"] if hide_ratings else arguments)
+    switches = {"--hide-ratings": hide_ratings, "--ask-to-keep": ask_to_keep}
+    hook_main.run([*arguments, *(name for name, is_on in switches.items() if is_on)])
 
 
 @command("mcp", "meritory mcp")

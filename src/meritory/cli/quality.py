@@ -317,27 +317,36 @@ def _sweep_preview(limit: int) -> Answer:
 @click.option("--dry-run", is_flag=True, help="Only list what would be done, and why.")
 @limit_option(DUE_LIMIT, DUE_LIMIT_MAX, "How many to list at most.")
 def sweep(dry_run: bool, limit: int) -> Answer:
-    """Sweep now, and erase old records.
+    """Sweep now, erase old records, and search for pairs to review.
 
     `meritory janitor undo` undoes a sweep; erased records cannot be restored.
     """
     if dry_run:
         return _sweep_preview(limit)
     from meritory.engine.quality import janitor as sweeping
-    from meritory.engine.quality import maintenance
+    from meritory.engine.quality import maintenance, missed_pairs
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         done = sweeping.run_now(services, memory.works.runner, user)
         erased = maintenance.erase(services, user)
+        searched = missed_pairs.search(services, user)
+    if searched.found:
+        note("`meritory review` asks about the pairs")
     if done.demoted or done.forgotten:
         note("`meritory janitor undo` undoes all of it, `meritory undo ID` one change")
     pairs = [
         ("demoted", str(done.demoted)),
         ("forgotten", str(done.forgotten)),
         ("erased as old", counts(erased, empty=_ALL_KEPT)),
+        ("pairs found", f"{searched.found} in {searched.examined} memories"),
     ]
-    plain = {"demoted": done.demoted, "forgotten": done.forgotten, "erased": erased}
+    plain = {
+        **RecordView("demoted forgotten").json(done),
+        "erased": erased,
+        "pairs_found": searched.found,
+        "examined": searched.examined,
+    }
     return Answer(plain, Fields(pairs))
 
 
@@ -358,7 +367,7 @@ def undo_sweep() -> Answer:
 
 @command("status", "meritory janitor status", parent=janitor)
 def janitor_status() -> Answer:
-    """Show the results of this week's sweep and today's erasing."""
+    """Show the results of this week's sweep, today's erasing and today's search for pairs."""
     from meritory.engine.quality import maintenance
 
     def job_text(job: JobLook) -> str:
@@ -378,6 +387,8 @@ def janitor_status() -> Answer:
     pairs = [
         ("sweep of this week", job_text(status.janitor)),
         ("erasing of today", job_text(status.retention)),
+        ("search for pairs of today", job_text(status.pairs)),
+        ("pairs found so far", str(status.links_found)),
         ("demoted so far", str(status.demoted)),
         ("forgotten so far", str(status.forgotten)),
         ("erased so far", counts(status.erased, empty="nothing")),
@@ -389,7 +400,8 @@ def janitor_status() -> Answer:
         **RecordView("enabled cull").json(policy),
         "janitor": _JOB.json(status.janitor),
         "retention": _JOB.json(status.retention),
-        **RecordView("demoted forgotten erased").json(status),
+        "pairs": _JOB.json(status.pairs),
+        **RecordView("links_found demoted forgotten erased").json(status),
     }
     return Answer(plain, Fields(pairs))
 

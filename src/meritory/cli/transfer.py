@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import click
 
-from meritory.cli.command import command, current_settings, opened, resumable
+from meritory.cli.command import command, current_settings, opened, opened_services, resumable
 from meritory.cli.output import (
     Answer,
     Field,
@@ -171,7 +171,7 @@ def import_lines(
         note(f"recognised {source.form}: {source.why}")
     for remark in source.remarks:
         note(remark)
-    chosen = project or _project_of(source)
+    chosen = project or _project_of(source, dry_run=dry_run)
     with resumable(), opened(chosen, agent) as memory, bar("importing") as progress:
         how = ImportOptions("keep" if keep else "gate", dry_run)
         report = import_found(memory.services, memory.scope, source, how, progress)
@@ -194,9 +194,9 @@ def import_lines(
     return Answer(plain, *lines, code=1 if report.outcomes["refused"] else 0)
 
 
-def _project_of(source: FoundFiles) -> str | None:
+def _project_of(source: FoundFiles, *, dry_run: bool) -> str | None:
     """Return the project of Markdown instructions: that of their folder, as for a session."""
-    from meritory.server.table import project_of
+    from meritory.engine.folders import project_for
 
     if source.form != "markdown":
         return None
@@ -204,7 +204,8 @@ def _project_of(source: FoundFiles) -> str | None:
     folder = folder if folder.is_dir() else folder.parent
     while folder.name.startswith("."):
         folder = folder.parent
-    name = project_of(str(folder))
+    with opened_services() as (services, user):
+        name = project_for(services, user, str(folder), claims=not dry_run)
     if name is not None:
         note(f"its project is {name}; --project names another")
     return name

@@ -43,6 +43,8 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     )
     hooks = desired.grouped(EVENTS, handler, GUARDED)
     settings = desired.settings_at(folder / "settings.json")
+    if desired.is_asking(place, settings, NAME):
+        hooks = desired.asking(hooks, place.commands)
     # The user may have chosen so at an earlier connect.
     present = desired.our_hooks(desired.at(settings, "hooks"), NAME)
     if place.hides_ratings or any(event == DISPLAY for event, _, _ in present):

@@ -42,6 +42,8 @@ def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
         for event in EVENTS
         for hook in desired.grouped((event,), ending if event == _END else handler)
     )
+    if desired.is_asking(place, desired.settings_at(folder / "hooks.json"), NAME):
+        hooks = desired.asking(hooks, place.commands)
     command, *args = place.commands.mcp
     table = {"command": command, "args": args, "startup_timeout_sec": 20}
     documents = (

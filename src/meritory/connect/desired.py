@@ -31,6 +31,11 @@ _ISOLATED: Final = ["-I", "-S"]
 _MODULE: Final = ["-P", "-m", "meritory"]
 _OPTIONS: Final = {"--harness", "--home", "--user", "--project"}
 _HIDING: Final = "--hide-ratings"
+_ASKING: Final = "--ask-to-keep"
+# Options of the hook without a value.
+_SWITCHES: Final = (_HIDING, _ASKING)
+# Events with which the question whether anything is worth keeping may come.
+ASKING_EVENTS: Final = ("SessionStart", "Stop")
 
 # An entry of a transcript, or what it says with a role.
 Message = dict[str, Any]
@@ -65,6 +70,11 @@ class Commands:
     def hiding_line(self) -> str:
         """Return the command of the hook that hides the line with ratings."""
         return shlex.join([*self.hook, _HIDING])
+
+    @property
+    def asking_line(self) -> str:
+        """Return the command of the hook that may ask what is worth keeping."""
+        return shlex.join([*self.hook, _ASKING])
 
     @property
     def mcp(self) -> list[str]:
@@ -148,6 +158,8 @@ class InstallTarget:
     system_root: Path = Path("/")
     # Hide the line with ratings on the screen, where the harness can.
     hides_ratings: bool = False
+    # Let the hook ask whether anything is worth keeping, where the harness can.
+    asks_to_keep: bool = False
 
     def folder(self, variable: str, *default: str) -> Path:
         """Return the folder that a variable names, or the default in the user's home."""
@@ -311,7 +323,7 @@ def _is_own(argv: list[str], harness: str) -> bool:
     """Return whether Meritory wrote a command for a harness."""
     rest = argv[1:]
     if rest[:2] == _ISOLATED and rest[2:] and PurePath(rest[2]).parts[-3:] == HOOK_FILE:
-        is_hook, rest = True, [word for word in rest[3:] if word != _HIDING]
+        is_hook, rest = True, [word for word in rest[3:] if word not in _SWITCHES]
     elif rest[:3] == _MODULE and rest[3:4] == ["mcp"]:
         is_hook, rest = False, rest[4:]
     elif rest[:3] == _MODULE and rest[-2:] == ["up", "--detached"]:
@@ -342,6 +354,27 @@ def our_hooks(events: Any, harness: str) -> Iterator[tuple[str, int, int]]:
             for inner, handler in enumerate(handlers if isinstance(handlers, list) else ()):
                 if our_argv(handler, harness):
                     yield event, outer, inner
+
+
+def is_asking(place: InstallTarget, settings: Any, harness: str) -> bool:
+    """Return whether the hook shall ask what is worth keeping, now or by an earlier connect."""
+    events = at(settings, "hooks")
+    return place.asks_to_keep or any(
+        _ASKING in (our_argv(events[event][outer]["hooks"][inner], harness) or ())
+        for event, outer, inner in our_hooks(events, harness)
+    )
+
+
+def asking(hooks: Iterable[Item], commands: Commands) -> tuple[Item, ...]:
+    """Return hooks in groups, with the command that asks at the events that may ask."""
+
+    def changed(item: Item) -> Item:
+        if item.path[-1] not in ASKING_EVENTS:
+            return item
+        handlers = [{**one, "command": commands.asking_line} for one in item.value["hooks"]]
+        return Item(item.path, {**item.value, "hooks": handlers})
+
+    return tuple(map(changed, hooks))
 
 
 def settings_at(path: Path) -> dict[str, Any]:

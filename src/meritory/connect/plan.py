@@ -108,7 +108,12 @@ class ConnectPlan:
 
 
 def prepare_connect(
-    name: str, home: Path, env: Mapping[str, str], *, hides_ratings: bool = False
+    name: str,
+    home: Path,
+    env: Mapping[str, str],
+    *,
+    hides_ratings: bool = False,
+    asks_to_keep: bool = False,
 ) -> ConnectPlan:
     """Return the edits that connect a harness; raise an error if it cannot be connected."""
     if not sys.executable:
@@ -117,7 +122,8 @@ def prepare_connect(
             hint="install Meritory with a Python whose path is readable, and try again",
         )
     harness, target = harness_module(name), target_for(name, home, env)
-    setup = harness.setup(replace(target, hides_ratings=hides_ratings))
+    target = replace(target, hides_ratings=hides_ratings, asks_to_keep=asks_to_keep)
+    setup = harness.setup(target)
     for obstacle in setup.obstacles:
         raise Conflict(obstacle.detail, hint=obstacle.hint)
     records = InstallRecord(home)

@@ -21,11 +21,13 @@ class HarnessTraits:
     escapes_brackets: bool = False
     # A resumed session no longer contains the context from its start.
     loses_start_on_resume: bool = False
+    # A hook may ask the agent to go on after its reply.
+    asks_at_reply: bool = False
 
 
 HARNESSES: Final = (
-    HarnessTraits("claude-code"),
-    HarnessTraits("codex"),
+    HarnessTraits("claude-code", asks_at_reply=True),
+    HarnessTraits("codex", asks_at_reply=True),
     HarnessTraits("gemini-cli", escapes_brackets=True, loses_start_on_resume=True),
     HarnessTraits("copilot-cli", loses_start_on_resume=True),
     HarnessTraits("cursor"),

@@ -25,6 +25,7 @@ from meritory.engine.predictor.train_job import train
 from meritory.engine.quality.extraction import extract_by_model, extract_by_rules, summarise
 from meritory.engine.quality.janitor import JANITOR_JOB, run_sweep
 from meritory.engine.quality.maintenance import RETENTION_JOB, erase_expired
+from meritory.engine.quality.missed_pairs import PAIRS_JOB, run_search
 from meritory.engine.rules.learn import remember_rule
 from meritory.engine.services import Services
 from meritory.engine.sessions import end as ending
@@ -280,5 +281,6 @@ def job_handlers(services: Services) -> dict[str, Handler]:
         TRAIN_JOB: job_handler(services, TRAIN),
         RULE_JOB: (("remember", partial(remember_rule, services)),),
         JANITOR_JOB: (("sweep", partial(run_sweep, services)),),
+        PAIRS_JOB: (("search", partial(run_search, services)),),
         RETENTION_JOB: (("erase", partial(erase_expired, services)),),
     }

@@ -100,6 +100,7 @@ def answer(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> tupl
     body = shapes.body(event, row, payload)
     if body is None:
         return NOTHING
+    body |= shapes.asking(event, payload) if "--ask-to-keep" in flags else {}
     body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
     home = _place(flags.get("--home", ""), environ)
     if event in row.settles_s:
@@ -316,6 +317,8 @@ def _keep(home: str, event: str, body: dict[str, Any]) -> None:
     """Keep an end, or the ratings of a reply, until a daemon takes it."""
     if event not in (shapes.END, shapes.REPLY):
         return
+    # No agent waits for the answer any more.
+    body.pop("asks_to_keep", None)
     address = ""
     try:
         if "://" in home:

@@ -154,6 +154,15 @@ def body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | 
     return {**request, "transcript_path": path} if 0 < len(path) <= PATH_LIMIT_CHARS else request
 
 
+def asking(event: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Return the field that lets the daemon ask the agent what is worth keeping.
+
+    An agent that goes on because of a hook is not asked to go on again.
+    """
+    is_asked = payload.get("stop_hook_active") is not True
+    return {"asks_to_keep": is_asked} if event in (START, REPLY) else {}
+
+
 def _tool(payload: dict[str, Any]) -> dict[str, Any]:
     """Return the tool and its arguments, cut to the limits."""
     name = text(payload, "tool_name", "toolName")[:KEY_LIMIT_CHARS]
@@ -184,6 +193,9 @@ def answered(row: Harness, event: str, native: str, answer: dict[str, Any]) -> d
             return {}
         return _verdict(row.guard, native, is_denied=decision == "deny", reason=reason)
     shown = text(answer, "inject")
+    if event == REPLY and _fits(shown):
+        # The agent goes on once more; both clients that are asked so take this form.
+        return {"decision": "block", "reason": shown}
     if event not in row.shows or not _fits(shown):
         return {}
     if row.shape == "flat":

@@ -24,6 +24,8 @@ ABOUT_LIMIT_COUNT: Final = 16
 WHY_LIMIT_CHARS: Final = 500
 QUOTE_LIMIT_CHARS: Final = 600
 RESOLVES_LIMIT_COUNT: Final = 8
+REVIEW_LIMIT_MAX: Final = 20
+REVIEW_LIMIT: Final = 5
 RATINGS_LIMIT_COUNT: Final = 64
 KINDS: Final = ("fact", "preference", "decision", "procedure", "episode", "lesson", "constraint")
 _SHOWN_CHARS: Final = 40
@@ -121,6 +123,16 @@ def _object(properties: Schema, *optional: str) -> Schema:
 _STRING: Final = _of("string")
 _STRINGS: Final = _list(_STRING)
 _NUMBER: Final = _of("number")
+
+
+def _relations(about: str) -> Schema:
+    """Return the schema of a list that says how memories are related."""
+    named = {**_STRING, "minLength": 1, "maxLength": NAME_LIMIT_CHARS}
+    relation = {**_STRING, "enum": ["same", "update", "different"]}
+    items = _object({"id": named, "as": relation})
+    return {**_of("array", about), "maxItems": RESOLVES_LIMIT_COUNT, "items": items}
+
+
 _MAYBE: Final = {"type": ["string", "null"]}
 _MEMORY_ID: Final = _text("The memory's id, or its first characters (4 or more)")
 _OPTIONAL: Final = {
@@ -194,16 +206,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 "What the user typed in this session; `content` must keep to it", QUOTE_LIMIT_CHARS
             ),
             "injection": _text("With a quote: the code of the notes, if any came", 32),
-            "resolves": {
-                **_of("array", "Is it the same claim as a memory, its update, or another claim?"),
-                "maxItems": RESOLVES_LIMIT_COUNT,
-                "items": _object(
-                    {
-                        "id": {**_STRING, "minLength": 1, "maxLength": NAME_LIMIT_CHARS},
-                        "as": {**_STRING, "enum": ["same", "update", "different"]},
-                    }
-                ),
-            },
+            "resolves": _relations("Is it the same claim as a memory, its update, or another?"),
         },
         gives=_object(
             {
@@ -220,6 +223,21 @@ TOOLS: Final[tuple[Tool, ...]] = (
         ),
         required=("content",),
         is_shown_always=True,
+    ),
+    Tool(
+        name="memory_review",
+        title="Review memories",
+        description="List memories in doubt, the most used first: pairs that may be duplicates"
+        " (`alike`) or two values of one claim (`newer`), and what only the user can answer. Answer"
+        " the pairs that you can judge; ask the user about the others.",
+        takes={
+            "limit": {
+                **_of("integer", f"How many at most ({REVIEW_LIMIT} when left out)"),
+                "minimum": 1,
+                "maximum": REVIEW_LIMIT_MAX,
+            },
+            "answers": _relations("By pair id: same claim, second one updates the first, or both"),
+        },
     ),
     Tool(
         name="memory_get",
@@ -338,7 +356,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 "aspects": {**_of("object"), "additionalProperties": _STRINGS},
                 "constraints": _STRINGS,
                 "depends_on": _STRINGS,
-                "memories": _list(_MEMORY),
+                # As in memory_get.
+                "memories": _list(_of("object")),
                 **_MARKS,
             }
         ),

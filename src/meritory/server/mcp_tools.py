@@ -18,12 +18,14 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.errors import InputError, MeritoryError, NotFound, PersonOnly
 from meritory.domain.memory import MemoryRecord
+from meritory.domain.quality import ReviewItem
 from meritory.domain.session import SessionRecord
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories.resolution import similar_to
 from meritory.engine.memories.validate import PROPOSALS
+from meritory.engine.quality.review import PAIR_MARK
 from meritory.engine.rules import book
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
@@ -31,6 +33,7 @@ from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Json, McpFault, f
 from meritory.mcp.table import (
     BY_NAME,
     MEMORY_URI,
+    REVIEW_LIMIT,
     SEARCH_LIMIT,
     SESSION_URI,
     problem,
@@ -130,6 +133,13 @@ _SIMILAR = (
     ' resolves: [{"id": ..., "as": "same" | "update" | "different"}].'
 )
 _ERROR_LIMIT_CHARS = 500
+PAIR_KINDS = ("alike", "newer")
+# The answer of the review list, and its outcome, by what an agent says about a pair.
+_ANSWERS = {
+    "same": ("merge", "merged"),
+    "update": ("newer", "superseded"),
+    "different": ("keep", "separate"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +247,70 @@ def memory_store(caller: Caller, given: Json) -> ToolReply:
     lines = [line(f"{one['id']}, {one['link']}", one["content"]) for one in found]
     structured, data = fenced(structured, lines)
     return structured, f"{text}\n{_SIMILAR}\n{data}"
+
+
+def memory_review(caller: Caller, given: Json) -> ToolReply:
+    """List what is open for review, or answer pairs of it as an agent may."""
+    answers = given.get("answers", ())
+    resolved: list[Json] = [_answered(caller, one["id"], one["as"]) for one in answers]
+    limit = given.get("limit", 1 if answers else REVIEW_LIMIT)
+    page = caller.memory.review(limit)
+    items = page.results if "limit" in given or not answers else ()
+    listed: list[Json] = [_review_item(item) for item in items]
+    structured: Json = {"resolved": resolved, "open": page.total, "items": listed}
+    lines = [f"{one['id']}: {one['result']} ({one['reason']})" for one in resolved]
+    lines.append(f"{page.total} open" if page.total else "Nothing is open.")
+    if any(one["kind"] not in PAIR_KINDS for one in listed):
+        lines.append("Only the user answers proposals and contested memories: `meritory review`.")
+    text = "\n".join(lines)
+    if not listed:
+        return structured, text
+    structured, data = fenced(structured, (line(*_review_line(one)) for one in listed))
+    structured["items"] = [
+        {**one, "memories": [f"| {memory}" for memory in one["memories"]]} for one in listed
+    ]
+    return structured, f"{text}\n{data}"
+
+
+def _answered(caller: Caller, item: str, relation: str) -> Json:
+    """Answer one pair and return what became of it."""
+    action, done = _ANSWERS[relation]
+    try:
+        if PAIR_MARK not in item:
+            raise InputError("only a pair can be answered", hint="its id is ID:ID")
+        changed = caller.memory.decide(item, action)
+    except MeritoryError as error:
+        if error.status >= 500:
+            raise
+        result = "open" if isinstance(error, PersonOnly) else "unchanged"
+        reason = f"{error.message}; {error.hint}" if error.hint else error.message
+    else:
+        result, reason = done, f"`meritory undo {changed[0].id}` takes it back"
+    return {"id": harmless(item), "result": result, "reason": harmless(reason)}
+
+
+def _review_item(item: ReviewItem) -> Json:
+    """Return an item with the texts of its memories, older first, each on one line."""
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "used": item.shown_count + item.found_count,
+        "memories": [_review_text(one) for one in item.memories],
+    }
+
+
+def _review_text(record: MemoryRecord) -> str:
+    fields = memory_json(record, SIMILAR_CHARS)
+    words = [date_text(record.valid_from or record.created_at)]
+    words += ["the user's words"] if record.provenance == "user_stated" else []
+    words += ["unverified"] if record.trust == "untrusted" else []
+    words += ["cut; memory_get shows all"] if fields.get("cut") else []
+    return f"{' '.join(fields['content'].split())} ({', '.join(words)})"
+
+
+def _review_line(item: Json) -> tuple[str, str]:
+    used = f", used {item['used']}" if item["used"] else ""
+    return f"{item['kind']} {item['id']}{used}", "\n".join(item["memories"])
 
 
 def memory_get(caller: Caller, given: Json) -> ToolReply:
@@ -366,8 +440,8 @@ def memory_explain(caller: Caller, given: Json) -> ToolReply:
 _TOOLS: dict[str, Callable[[Caller, Json], ToolReply]] = {
     tool.__name__: tool
     for tool in (
-        *(memory_search, memory_store, memory_get, memory_forget, memory_feedback),
-        *(capture_feedback, describe_entity, memory_explain, prevention_rules),
+        *(memory_search, memory_store, memory_review, memory_get, memory_forget),
+        *(memory_feedback, capture_feedback, describe_entity, memory_explain, prevention_rules),
     )
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -32,8 +31,10 @@ from starlette.responses import Response
 from meritory.api.embedded import EmbeddedBackend, open_embedded
 from meritory.api.memory import Memory
 from meritory.connect.files import InstallRecord
+from meritory.domain.folder import clean_name
 from meritory.domain.memory import NAME_LIMIT_CHARS, EveryScope
 from meritory.domain.world import moment_text, parse_moment
+from meritory.engine.folders import PATH_LIMIT_CHARS, project_for
 from meritory.engine.observe.observer import adopt_durations
 from meritory.engine.observe.telemetry import note_start
 from meritory.engine.quality.maintenance import Schedule
@@ -330,16 +331,19 @@ class Call:
             raise Forbidden("this route needs a token for the whole user")
         return Memory(backend=engine)
 
-    def project(self, named: str | None, cwd: str | None) -> str | None:
+    def project(self, named: str | None, cwd: str | None, user: str | None) -> str | None:
         """Return the project that a request or its token names, else that of its directory.
 
         The holder of a token may be on another machine, so their directory is not looked up here.
         """
         if named is not None or self.grant.project is not None:
             return named
-        if not cwd or not os.path.isabs(cwd) or len(cwd) > _PATH_LIMIT_CHARS:
+        if not cwd or not os.path.isabs(cwd) or len(cwd) > PATH_LIMIT_CHARS:
             return None
-        return _project_name(PurePath(cwd)) if self.grant.caller == "token" else project_of(cwd)
+        if self.grant.caller == "token":
+            return clean_name(PurePath(cwd).name)
+        services = self.server.engine.services
+        return project_for(services, user or services.user, cwd)
 
 
 Handler = Callable[[Call], object]
@@ -383,49 +387,3 @@ class Route:
             raise ValueError(f"GET {self.path} must not have a body")
         if self.is_quick and self.body is not None:
             raise ValueError(f"quick route {self.path} must not have a body")
-
-
-# -- projects ---------------------------------------------------------------------------------
-
-LEVELS_LIMIT = 64
-_PATH_LIMIT_CHARS = 4_096
-_POINTER_LIMIT_BYTES = 4_096
-
-
-def project_of(cwd: str | None, home: str | None = None) -> str | None:
-    """Return the project of a directory, None for folders that are not projects.
-
-    It is the name of the repository's folder, from anywhere inside it and from its worktrees.
-    Without a repository it is the directory's own name. The home folder, the temporary folder and
-    the root are not projects.
-    """
-    if not cwd or not os.path.isabs(cwd) or "\0" in cwd or len(cwd) > _PATH_LIMIT_CHARS:
-        return None
-    directory = PurePath(os.path.realpath(cwd))
-    own = home or os.path.expanduser("~")
-    excluded = {PurePath(os.path.realpath(path)) for path in (own, tempfile.gettempdir())}
-    for folder in (directory, *directory.parents)[:LEVELS_LIMIT]:
-        if folder in excluded or folder == folder.parent:
-            # A home folder that is a repository is not one project.
-            break
-        marker = os.path.join(folder, ".git")
-        try:
-            if os.path.isfile(marker):
-                # A worktree has a file that points to its repository.
-                with open(marker, "rb") as file:
-                    pointer = file.read(_POINTER_LIMIT_BYTES).decode("utf-8", "replace")
-                target = os.path.join(folder, pointer.removeprefix("gitdir:").strip())
-                git = PurePath(os.path.normpath(target))
-                if git.parent.name == "worktrees" and git.parent.parent.name == ".git":
-                    folder = git.parents[2]
-            if os.path.lexists(marker):
-                return _project_name(folder)
-        except (OSError, ValueError):
-            break
-    is_excluded = directory in excluded or directory == directory.parent
-    return None if is_excluded else _project_name(directory)
-
-
-def _project_name(folder: PurePath) -> str | None:
-    shown = "".join(character for character in folder.name if character.isprintable())
-    return shown[:NAME_LIMIT_CHARS].strip() or None

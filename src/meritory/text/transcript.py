@@ -32,7 +32,7 @@ PROGRAM: Final = "meritory"
 # The tools of the MCP server, without the prefix of a client.
 OWN_TOOLS: Final = words(
     "memory_search memory_store memory_get memory_forget memory_feedback memory_explain"
-    " capture_feedback describe_entity prevention_rules"
+    " memory_review capture_feedback describe_entity prevention_rules"
 )
 # The most open calls that are tracked.
 OPEN_CALLS_LIMIT: Final = 4_096

@@ -113,6 +113,18 @@ def test_a_question_about_the_past_gets_the_old_values_with_their_end(memory: Me
     assert found(memory, PAST, limit=1) == contents[:1]
 
 
+@pytest.mark.parametrize("way", ["merge", "resolves"])
+def test_a_merged_memory_is_no_earlier_value(memory: Memory, way: str) -> None:
+    old = keep(memory, OLD)
+    other = "Port 5432 is what the staging server listens on"
+    if way == "merge":
+        memory.merge(old.id, keep(memory, other).id)
+    else:
+        resolves = [{"id": old.id, "as": "same"}]
+        memory.remember_many([{"content": other, "on_similar": "keep", "resolves": resolves}])
+    assert len(found(memory, PAST)) == 1
+
+
 def test_the_present_value_comes_before_an_old_one_that_was_asked_for(memory: Memory) -> None:
     chain_of(memory, OLD, "Heron moved behind a unix socket")
     assert found(memory, PAST) == ["Heron moved behind a unix socket", OLD]

@@ -154,9 +154,11 @@ def test_what_cannot_be_merged_is_left_alone(memory: Memory) -> None:
 
 
 def test_an_agent_merges_neither_bindings_nor_over_the_users_words(memory: Memory) -> None:
-    said, derived = note(memory, SHORT), note(memory, LONG, origin="agent")
+    said, derived = note(memory, SHORT), note(memory, "Anna leads the design", origin="agent")
     web = note(memory, "Anna leads design and sales", origin="web")
     program = agent(memory)
+    with pytest.raises(PersonOnly, match="a value would be lost"):
+        program.merge(said.id, note(memory, LONG, origin="agent").id)
     with pytest.raises(PersonOnly) as refused:
         program.merge(said.id, derived.id, "b")
     assert f"meritory merge {derived.id} {said.id}" in str(refused.value)

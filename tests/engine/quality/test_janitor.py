@@ -258,13 +258,13 @@ def test_the_calendar_queues_each_job_once(desk: Desk) -> None:
     calendar = Schedule(desk.memory.services)
     assert calendar.look() == 0
     desk.clock.go(seconds=FIRST_LOOK_AFTER.total_seconds())
-    assert calendar.look() == 4
+    assert calendar.look() == 6
     assert calendar.look() == 0
     again = Schedule(desk.memory.services)
     desk.clock.go(seconds=LOOK_EVERY.total_seconds())
     assert (calendar.look(), again.look()) == (0, 0)
     desk.clock.go(days=1)
-    assert calendar.look() == 2
+    assert calendar.look() == 4
     jobs = [(job.user, job.kind, job.key) for job in desk.store.jobs(None, None, 99)]
     assert sorted(jobs) == sorted(
         (user, kind, key)
@@ -273,6 +273,8 @@ def test_the_calendar_queues_each_job_once(desk: Desk) -> None:
             ("janitor", "2026-W10"),
             ("retention", "2026-03-02"),
             ("retention", "2026-03-03"),
+            ("pairs", "2026-03-02"),
+            ("pairs", "2026-03-03"),
         )
     )
 
@@ -289,15 +291,15 @@ def test_the_worker_of_a_daemon_looks_at_the_calendar(desk: Desk) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     works.stop()
-    assert {job.kind for job in desk.store.jobs(None, None, 9)} == {"janitor", "retention"}
+    assert {job.kind for job in desk.store.jobs(None, None, 9)} == {"janitor", "retention", "pairs"}
 
 
 def test_a_janitor_that_is_switched_off_is_not_queued(desk: Desk) -> None:
     set_policy(desk, enabled=False)
     calendar = Schedule(desk.memory.services)
     desk.clock.go(hours=1)
-    assert calendar.look() == 1
-    assert desk.store.jobs(None, None, 9)[0].kind == "retention"
+    assert calendar.look() == 2
+    assert {job.kind for job in desk.store.jobs(None, None, 9)} == {"retention", "pairs"}
 
 
 def test_a_sweep_that_was_cut_off_goes_on_and_does_nothing_twice(

@@ -11,7 +11,7 @@ from session_kit import Desk
 from meritory import Conflict, InputError, Memory, MemoryRecord, NotFound, PersonOnly
 from meritory.domain.quality import LinkKind, MemoryLink, ReviewItem
 from meritory.engine.quality import review
-from meritory.engine.quality.maintenance import RETENTION_JOB
+from meritory.engine.quality.missed_pairs import PAIRS_JOB
 
 
 def agent(memory: Memory) -> Memory:
@@ -291,7 +291,7 @@ def test_maintenance_drops_links_of_no_use(desk: Desk) -> None:
     memory.update(kept[0].id, importance=0.9)
     memory.forget(chain[0].id)
     store = memory.services.store
-    job = store.write("default", lambda t: t.put_job("default", RETENTION_JOB, "x", desk.clock.now))
+    job = store.write("default", lambda t: t.put_job("default", PAIRS_JOB, "x", desk.clock.now))
     assert job and memory.drain() > 0
     ids = [record.id for two in (kept, gone, edited, chain) for record in two]
     left = {(found.older_id, found.newer_id) for found in store.links_of("default", ids)}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from session_kit import HERON, TERSE, Desk, filler
 
 from meritory.domain.quality import MemoryLink
 from meritory.engine import pipeline
+from meritory.engine.memories.write import indexed
 from meritory.engine.sessions.prompt import PromptRequest
+from meritory.store.contract.memories import MemoryChange
 from meritory.text.tokens import token_estimate
 
 OLD = "The release train leaves from platform osprey"
@@ -145,6 +149,85 @@ def test_a_first_prompt_about_the_past_adds_the_earlier_value(desk: Desk) -> Non
     served = session.prompt(PAST)
     assert [one.id for one in served.memories] == [old]
     assert dates(served.inject) == {served.memories[0].handle: "until 3 Mar 2026"}
+
+
+def superseded(desk: Desk, *texts: str, **fields: object) -> list[str]:
+    """Store texts a day apart; each supersedes the one before it."""
+    ids: list[str] = []
+    for text in texts:
+        more = {"supersedes": ids[-1]} if ids else {}
+        ids.append(desk.memory.remember(text, **more, **fields).id)
+        desk.clock.go(days=1)
+    return ids
+
+
+def alter(desk: Desk, memory_id: str, **fields: Any) -> None:
+    """Change a superseded memory, which no command may."""
+    user = desk.memory.scope.user
+    before = desk.store.get(user, memory_id)
+    change = MemoryChange("alter", desk.clock.now, "test", "update", "test", before)
+    record = indexed(replace(before, **fields), {})
+    desk.store.write(user, lambda transaction: transaction.update(record, change))
+
+
+LATEST = "The release train leaves from platform merlin"
+
+
+def test_a_prompt_about_the_past_gets_superseded_values(desk: Desk) -> None:
+    session = desk.memory.session("run", context="where is heron?")
+    oldest, old, new = superseded(desk, OLD, NEW, LATEST)
+    served = session.prompt(PAST)
+    assert [one.id for one in served.memories] == [new, old, oldest]
+    assert list(dates(served.inject).values()) == [
+        "since 4 Mar 2026",
+        "until 4 Mar 2026",
+        "until 3 Mar 2026",
+    ]
+    row = desk.rows()[oldest].candidate
+    assert row.was_injected
+    # They are shown once, and a prompt about the present gets none of them.
+    assert session.prompt(PAST).memories == ()
+    other = desk.memory.session("other", context="where is heron?")
+    assert [one.id for one in other.prompt(ASKED).memories] == [new]
+
+
+def test_a_first_prompt_about_the_past_gets_superseded_values(desk: Desk) -> None:
+    old, new = superseded(desk, OLD, NEW)
+    session = desk.memory.session("run")
+    # The agent has the present value already.
+    assert [one.id for one in session.memories] == [new]
+    served = session.prompt(PAST)
+    assert [one.id for one in served.memories] == [old]
+    assert list(dates(served.inject).values()) == ["until 3 Mar 2026"]
+
+
+def test_a_later_prompt_finds_earlier_values_through_a_memory_in_context(desk: Desk) -> None:
+    old, new = superseded(desk, OLD, NEW)
+    desk.note(HERON)
+    session = desk.memory.session("run", context=ASKED)
+    assert new in {one.id for one in session.memories}
+    assert [one.id for one in session.prompt(PAST).memories] == [old]
+
+
+def test_earlier_values_of_others_stay_hidden(desk: Desk) -> None:
+    """Forgotten ones, those of another project, and those that no person has confirmed."""
+    session = desk.memory.session("run", context="where is heron?")
+    gone, foreign, unverified, new = superseded(desk, OLD, NEW, LATEST, OLD + " again")
+    alter(desk, gone, deleted_at=desk.clock.now)
+    alter(desk, foreign, project="elsewhere")
+    alter(desk, unverified, trust="untrusted")
+    assert [one.id for one in session.prompt(PAST).memories] == [new]
+
+
+def test_earlier_values_are_paid_from_the_budget(desks: Callable[..., Desk]) -> None:
+    budget = 320
+    desk = desks(session_prompt_tokens=budget)
+    session = desk.memory.session("run", context="where is heron?")
+    *_, new = superseded(desk, *(f"{OLD} {number}" for number in range(12)))
+    served = session.prompt(PAST)
+    assert served.memories[0].id == new
+    assert 1 < len(served.memories) <= desk.memory.services.policy.session.prompt_limit
+    assert token_estimate(served.inject) <= budget
 
 
 def test_what_was_never_delivered_is_replaced_too(desk: Desk) -> None:

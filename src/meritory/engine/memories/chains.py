@@ -6,7 +6,7 @@ A chain is made of links and of superseded memories. `write` stores the links.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -245,22 +245,29 @@ def _may_see(scope: Scope, record: MemoryRecord) -> bool:
 
 
 def dates_of(
-    store: Store, scope: Scope, records: Collection[MemoryRecord], context: str, now: datetime
+    store: Store,
+    scope: Scope,
+    records: Collection[MemoryRecord],
+    context: str,
+    now: datetime,
+    ended: Mapping[str, datetime] | None = None,
 ) -> dict[str, str]:
     """Return by memory the date to show with it in a context, for those whose age matters.
 
-    Dates are days in UTC, so that the same memories are always the same text.
+    `ended` has the ends of values that are known already. Dates are days in UTC, so that the same
+    memories are always the same text.
     """
     ids = [record.id for record in records]
     if not ids:
         return {}
     # Only a context about the past has memories whose value is an earlier one.
-    over = present_values(store, scope, ids, now) if asks_about_past(context) else {}
+    values = present_values(store, scope, ids, now) if asks_about_past(context) else {}
+    over = {**{name: value.until for name, value in values.items()}, **(ended or {})}
     following = {newer_id for _, newer_id in store.earlier_values(scope.user, ids)}
     dates: dict[str, str] = {}
     for record in records:
         if record.id in over:
-            dates[record.id] = f"until {date_text(over[record.id].until)}"
+            dates[record.id] = f"until {date_text(over[record.id])}"
         elif record.id in following:
             dates[record.id] = f"since {date_text(since(record))}"
         elif record.kind in _AGEING_KINDS and may_change(record.content):

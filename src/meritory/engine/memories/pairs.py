@@ -24,6 +24,7 @@ from meritory.engine.memories.write import indexed, require_person
 from meritory.engine.services import Services
 from meritory.store.contract.memories import MemoryChange
 from meritory.store.contract.store import Transaction
+from meritory.text.claims.read import protected_values
 from meritory.text.terms import index_words
 
 Work = Callable[[Transaction, MemoryRecord, MemoryRecord, datetime], list[MemoryRecord]]
@@ -40,9 +41,9 @@ def merge(
     def work(
         transaction: Transaction, one: MemoryRecord, other: MemoryRecord, now: datetime
     ) -> list[MemoryRecord]:
-        kept, gone = (one, other) if _keeps_first(one, other, keep) else (other, one)
+        kept, gone = _kept_and_gone(services, one, other, keep)
         change = _change(services, "merge", MERGED_BY + decider(services), kept, gone, now)
-        record = _merged(services, kept, gone, now)
+        record = _merged(kept, gone, now)
         transaction.update(indexed(record, {}), replace(change, other=gone))
         transaction.copy_stated(record.user, gone.id, record.id)
         retired = replace(gone, superseded_by=kept.id, updated_at=now)
@@ -59,8 +60,8 @@ def supersede(services: Services, older: MemoryRecord, newer: MemoryRecord) -> l
     def work(
         transaction: Transaction, old: MemoryRecord, new: MemoryRecord, now: datetime
     ) -> list[MemoryRecord]:
-        if not (services.is_person or may_supersede(old, new)):
-            what = f"let {new.id} supersede {old.id}, which is newer or more trusted"
+        if not (services.is_person or agent_may_supersede(old, new)):
+            what = f"let {new.id} supersede {old.id}, which is newer, stronger or elsewhere"
             require_person(services.is_person, what, f"`meritory review newer {old.id} {new.id}`")
         retired = replace(old, superseded_by=new.id, updated_at=now)
         why = f"the newer one holds, decided by {decider(services)}"
@@ -107,6 +108,29 @@ def decided_by(*, is_person: bool) -> str:
     return "person" if is_person else "agent"
 
 
+def agent_may_supersede(old: MemoryRecord, new: MemoryRecord) -> bool:
+    """Return whether an agent may let one memory supersede another."""
+    return old.scope == new.scope and may_supersede(old, new)
+
+
+def loses_nothing(kept: MemoryRecord, gone: MemoryRecord, *, by_person: bool) -> bool:
+    """Return whether a merge by an agent's word keeps every value, and no weaker source."""
+    return (
+        kept.trust == gone.trust
+        and kept.valid_until == gone.valid_until
+        and may_renew(gone, kept, by_person=by_person)
+        and _has_values_of(kept.content, gone.content)
+    )
+
+
+def _has_values_of(kept: str, dropped: str) -> bool:
+    """Return whether a text has every value of another, and says as often "not"."""
+    mine, other = protected_values(kept), protected_values(dropped)
+    groups = ("numbers", "identifiers", "paths", "quotes", "names")
+    has_all = all(set(getattr(other, name)) <= set(getattr(mine, name)) for name in groups)
+    return has_all and mine.negation_count == other.negation_count
+
+
 def has_proposal(record: MemoryRecord) -> bool:
     """Return whether a pin or constraint is proposed for a memory."""
     return not PROPOSALS.keys().isdisjoint(record.tags)
@@ -123,6 +147,16 @@ def links_between(
     """Return the links of two memories with each other."""
     links = transaction.links_of(one.user, [one.id])
     return [link for link in links if other.id in (link.older_id, link.newer_id)]
+
+
+def unasked_link(
+    one: MemoryRecord, other: MemoryRecord, why: str, now: datetime, cosine: float = 0.0
+) -> MemoryLink:
+    """Return a link for two memories that no link joins, to note a decision about them."""
+    older, newer = sorted((one, other), key=lambda record: (record.created_at, record.id))
+    return MemoryLink(
+        older_id=older.id, newer_id=newer.id, kind="alike", cosine=cosine, reason=why, at=now
+    )
 
 
 def require_may_decide(services: Services, *records: MemoryRecord) -> None:
@@ -165,7 +199,8 @@ def _decide(
     def change(transaction: Transaction) -> list[MemoryRecord]:
         one, other = (transaction.get(user, record.id) for record in (first, second))
         links = links_between(transaction, one, other)
-        if is_asked:
+        if is_asked or (links and not services.is_person):
+            # What a person decided about a pair is not for an agent to decide again.
             _require_open(links, one, other)
         for record in (one, other):
             if not record.is_live:
@@ -180,6 +215,9 @@ def _decide(
                 hint="move one first: `meritory edit ID --project NAME`, or --clear project",
             )
         changed = work(transaction, one, other, now)
+        if not links:
+            links = [unasked_link(one, other, "merged without a question", now)]
+            transaction.put_links(user, links)
         for link in links:
             ends = link.older_id, link.newer_id
             by = decided_by(is_person=services.is_person)
@@ -216,6 +254,27 @@ def _change(
     return MemoryChange(operation, now, services.actor, action, why, before, other_id=other_id)
 
 
+def _kept_and_gone(
+    services: Services, first: MemoryRecord, second: MemoryRecord, keep: KeptText | None
+) -> tuple[MemoryRecord, MemoryRecord]:
+    """Return the memory whose text stays, and the other one; an agent may not merge all pairs."""
+    if _keeps_first(first, second, keep):
+        order = [(first, second), (second, first)]
+    else:
+        order = [(second, first), (first, second)]
+    if services.is_person:
+        return order[0]
+    for kept, gone in order[: 1 if keep else 2]:
+        if loses_nothing(kept, gone, by_person=False):
+            return kept, gone
+    kept, gone = order[0]
+    raise PersonOnly(
+        f"only a person may merge {gone.id} into {kept.id}: a value would be lost, or words of"
+        " another source would count as the user's",
+        hint=f"ask the user to run `meritory merge {kept.id} {gone.id}`",
+    )
+
+
 def _keeps_first(first: MemoryRecord, second: MemoryRecord, keep: KeptText | None) -> bool:
     """Return whether the first text stays: the one that is not weaker, then the one with more."""
     if keep is not None:
@@ -224,27 +283,13 @@ def _keeps_first(first: MemoryRecord, second: MemoryRecord, keep: KeptText | Non
     def order(record: MemoryRecord, other: MemoryRecord) -> tuple[bool, int, datetime, str]:
         words = len(set(index_words(record.content).split()))
         since = record.valid_from or record.created_at
-        return _is_as_strong(record, other), words, since, record.id
+        return may_renew(other, record, by_person=True), words, since, record.id
 
     return order(first, second) > order(second, first)
 
 
-def _is_as_strong(record: MemoryRecord, other: MemoryRecord) -> bool:
-    """Return whether a memory has no weaker source than another."""
-    return may_renew(other, record, by_person=True)
-
-
-def _merged(
-    services: Services, kept: MemoryRecord, gone: MemoryRecord, now: datetime
-) -> MemoryRecord:
+def _merged(kept: MemoryRecord, gone: MemoryRecord, now: datetime) -> MemoryRecord:
     """Return the memory that stays, with the details of the other one, as the gate merges them."""
-    is_safe = _is_as_strong(kept, gone) and kept.trust == gone.trust
-    if not (is_safe or services.is_person):
-        # The words of an agent, a tool or a web page would count as the user's.
-        raise PersonOnly(
-            f"only a person may merge {gone.id} into {kept.id}, whose source is weaker or another",
-            hint=f"ask the user to run `meritory merge {kept.id} {gone.id}`",
-        )
     record = merged(kept, gone, "old", now)
     by_user = "user" in (kept.origin, gone.origin)
     # A person who chooses a text vouches for it.

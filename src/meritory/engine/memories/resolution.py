@@ -28,7 +28,14 @@ from meritory.domain.memory import (
 )
 from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.engine.memories.gate import gate_in_use, may_renew, may_supersede
-from meritory.engine.memories.pairs import decided_by, is_reserved, links_between
+from meritory.engine.memories.pairs import (
+    agent_may_supersede,
+    decided_by,
+    is_reserved,
+    links_between,
+    loses_nothing,
+    unasked_link,
+)
 from meritory.engine.memories.write import (
     BATCH_LIMIT,
     Prepared,
@@ -43,7 +50,6 @@ from meritory.engine.services import Services
 from meritory.engine.sessions.context import find_known_session
 from meritory.store.contract.memories import MemoryChange, Near, NeighbourProbe
 from meritory.store.contract.store import Transaction
-from meritory.text.claims.read import protected_values
 from meritory.text.extract.attribution import is_typed
 
 # An agent can tell paraphrases that the gate cannot, so it is shown memories from further away.
@@ -214,20 +220,14 @@ class _Resolver:
         by_person = self._by_person
         is_free = by_person or not (is_reserved(old) or is_reserved(new))
         # Neither the writer nor the surviving text may be the weaker one.
-        return (
-            is_free
-            and old.trust == new.trust
-            and old.valid_until == new.valid_until
-            and (by_person or may_renew(dropped, self._writer, by_person=False))
-            and may_renew(dropped, kept, by_person=by_person)
-            and _has_values_of(kept.content, dropped.content)
-        )
+        is_free &= by_person or may_renew(dropped, self._writer, by_person=False)
+        return is_free and loses_nothing(kept, dropped, by_person=by_person)
 
     def _replace(self, pair: _Pair) -> ResolutionResult:
         """Supersede the old memory by the new one."""
         old, new = pair.old, pair.new
-        is_free = not is_reserved(old) and old.scope == new.scope
-        is_free = is_free and may_supersede(old, self._writer) and may_supersede(old, new)
+        is_free = not is_reserved(old) and agent_may_supersede(old, new)
+        is_free = is_free and may_supersede(old, self._writer)
         if not (self._by_person or is_free):
             return self._leave_open(pair, "it is stronger or newer, or of another project")
         self._retire(old, new, pair, "newer")
@@ -256,6 +256,9 @@ class _Resolver:
         retired = replace(dropped, superseded_by=kept.id, updated_at=self._now)
         change = self._change("supersede", dropped, kept, pair.why)
         self._transaction.update(indexed(retired, {}), change)
+        if decision == "same":
+            # Noted, so that the retired text does not count as an earlier value.
+            self._linked(pair)
         for link in self._links(pair):
             self._decide(link, decision)
 
@@ -274,15 +277,8 @@ class _Resolver:
         """Return the link of a pair; create one if it has none."""
         for link in self._links(pair):
             return link
-        older, newer = sorted((pair.old, pair.new), key=_age)
-        link = MemoryLink(
-            older_id=older.id,
-            newer_id=newer.id,
-            kind="alike",
-            cosine=self._cosines.get(pair.old.id, 0.0),
-            reason=pair.why,
-            at=self._now,
-        )
+        cosine = self._cosines.get(pair.old.id, 0.0)
+        link = unasked_link(pair.old, pair.new, pair.why, self._now, cosine)
         self._transaction.put_links(pair.new.user, [link])
         return link
 
@@ -300,14 +296,6 @@ class _Resolver:
 
 def _age(record: MemoryRecord) -> tuple[datetime, str]:
     return record.created_at, record.id
-
-
-def _has_values_of(kept: str, dropped: str) -> bool:
-    """Return whether a text has every value of another, and says as often "not"."""
-    mine, other = protected_values(kept), protected_values(dropped)
-    groups = ("numbers", "identifiers", "paths", "quotes", "names")
-    has_all = all(set(getattr(other, name)) <= set(getattr(mine, name)) for name in groups)
-    return has_all and mine.negation_count == other.negation_count
 
 
 # -- similar memories -------------------------------------------------------------------------

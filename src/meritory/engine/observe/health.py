@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from meritory.domain.errors import MeritoryError
+from meritory.domain.folder import NAME_MARK
 from meritory.domain.place import Place
 from meritory.domain.policy import EmbedderSpec
+from meritory.engine.folders import find_folder, identity_of
 from meritory.engine.predictor.state import decoded, soundness
 from meritory.model.checkpoint import models_beside
 from meritory.ports.embedder import STATIC_NAME, Embedder, open_embedder
@@ -39,6 +41,7 @@ PYTHON_MIN = (3, 11)
 _OTHERS = 0o077
 _PROBE = "is the embedder well?"
 _DAMAGE_SHOWN = 3
+_FOLDERS_SHOWN = 3
 # Settings that change the vectors of an embedder; an address or a key does not.
 _IDENTITY = ("kind", "model", "document_prefix")
 
@@ -196,6 +199,7 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
             return
         yield _checked("schema", lambda: _schema(store, schema))
         yield _contents(store, deep=patient.deep)
+        yield _checked("projects", lambda: _projects(store))
         folder = patient.copied_models if file is None else models_beside(file)
         shelves = ModelFolders(folder, base_weights(patient.base_weights), store.models)
         yield _checked("models", lambda: _models(store, shelves))
@@ -242,6 +246,28 @@ def _opened(store: Store) -> HealthCheck:
     people = "user" if len(totals) == 1 else "users"
     told = f"{live} memories, {len(totals)} {people}, {size}, {store.place.name}"
     return HealthCheck("store", "ok", told)
+
+
+def _projects(store: Store) -> HealthCheck:
+    """Name the folders that share a name with another one."""
+    folders = [folder for user in store.users() for folder in store.project_folders(user)]
+    told, shared = [], []
+    by_project: dict[str, set[str]] = {}
+    for folder in folders:
+        by_project.setdefault(folder.project, set()).add(folder.path)
+    for project, paths in sorted(by_project.items()):
+        other = by_project.get(PurePath(min(paths)).name)
+        if NAME_MARK in project and other is not None:
+            told.append(f"{project} is {min(paths)}, next to {min(other)}")
+        places = {find_folder(path) for path in paths if os.path.isdir(path)} - {None}
+        origins = {identity_of(one) for one in places if one}
+        if len(origins) > 1:
+            shared.append(f"{' and '.join(sorted(paths))} share the project {project}")
+    if shared:
+        hint = "rename one folder, or give it a project by `meritory edit ID --project NAME`"
+        return HealthCheck("projects", "warn", "; ".join(shared[:_FOLDERS_SHOWN]), hint)
+    count = f"{len(by_project)} {'project' if len(by_project) == 1 else 'projects'} with a folder"
+    return HealthCheck("projects", "ok", "; ".join([count, *told[:_FOLDERS_SHOWN]]))
 
 
 def _contents(store: Store, *, deep: bool) -> HealthCheck:

@@ -12,6 +12,7 @@ import msgspec
 
 from meritory.domain.codec import prepared
 from meritory.domain.errors import BadCheckpoint, Busy, StorageError
+from meritory.domain.folder import NAME_MARK
 from meritory.domain.predictor import TIE, TrainingRun
 from meritory.domain.session import Event
 from meritory.domain.world import moment_text
@@ -260,6 +261,13 @@ def status_facts(services: Services, user: str, state: PredictorState) -> render
     )
 
 
-def status_line(services: Services, user: str, state: PredictorState) -> str:
-    """Return the line that tells the agent how far learning has come."""
-    return render.status_line(status_facts(services, user, state))
+def status_line(
+    services: Services, user: str, state: PredictorState, project: str | None = None
+) -> str:
+    """Return the line that tells the agent how far learning has come, and in which project.
+
+    A project is named if another folder has the name of its own.
+    """
+    facts = status_facts(services, user, state)
+    named = project if project and NAME_MARK in project else ""
+    return render.status_line(replace(facts, project=named))

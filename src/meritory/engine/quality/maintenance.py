@@ -1,9 +1,9 @@
 """Maintenance: the schedule of its jobs, their status, and the daily job of retention.
 
 Retention erases old records, such as transcripts and events, and never memories. It packs the
-candidates of sessions that are over, thins those of old ones, and keeps the review list small. The
-store keeps records that are still needed: transcripts with an unfinished job, the timeline of open
-sessions, actions that rules are based on.
+candidates of sessions that are over and thins those of old ones. The store keeps records that are
+still needed: transcripts with an unfinished job, the timeline of open sessions, actions that rules
+are based on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect
 from meritory.engine.observe.observer import publish
 from meritory.engine.quality.janitor import JANITOR_JOB, week_of
-from meritory.engine.quality.review import prune
+from meritory.engine.quality.missed_pairs import PAIRS_JOB
 from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
 
@@ -41,7 +41,7 @@ _COMPACTED = "store.compacted_month"
 
 
 class Schedule:
-    """Queues a weekly janitor job and a daily retention job for every user."""
+    """Queues a weekly janitor job and the daily jobs for every user."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -53,7 +53,7 @@ class Schedule:
         if now < self._next_look:
             return 0
         self._next_look = now + LOOK_EVERY
-        keys = {RETENTION_JOB: day_of(now)}
+        keys = dict.fromkeys((RETENTION_JOB, PAIRS_JOB), day_of(now))
         if self._services.policy.janitor.enabled:
             keys = {JANITOR_JOB: week_of(now), **keys}
 
@@ -81,12 +81,14 @@ class JobLook:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceStatus:
-    """Both jobs, and the totals of all their runs."""
+    """The jobs, and the totals of all their runs."""
 
     janitor: JobLook
     retention: JobLook
+    pairs: JobLook
     demoted: int
     forgotten: int
+    links_found: int
     erased: Mapping[str, int]
 
 
@@ -104,8 +106,10 @@ def status(services: Services, user: str) -> MaintenanceStatus:
     return MaintenanceStatus(
         look(JANITOR_JOB, week_of(now)),
         look(RETENTION_JOB, day_of(now)),
+        look(PAIRS_JOB, day_of(now)),
         counters.get("janitor.demoted", 0),
         counters.get("janitor.forgotten", 0),
+        counters.get("links.found", 0),
         {
             name.removeprefix(_ERASED): count
             for name, count in sorted(counters.items())
@@ -191,7 +195,6 @@ def compact(services: Services, user: str) -> None:
 def erase_expired(services: Services, job: Job) -> Effect:
     """Return the effect of the daily job: the event that lists the erased records."""
     pack(services, job.user)
-    prune(services, job.user)
     erased = erase(services, job.user)
     compact(services, job.user)
     at = services.world.now()

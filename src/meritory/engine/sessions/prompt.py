@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
 from meritory.domain.world import epoch_days
-from meritory.engine.memories.chains import dates_of, present_values, since
+from meritory.engine.memories.chains import dates_of, earlier_values, present_values, since
 from meritory.engine.memories.recall import pool_scores
 from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
@@ -110,7 +111,11 @@ class PromptRun:
     candidates: tuple[Candidate, ...] = field(default=(), init=False)
     required: frozenset[str] = field(default=frozenset(), init=False)
     hits: tuple[str, ...] = field(default=(), init=False)
+    # All that matches a prompt about the past, best first, with what is in context already.
+    matches: tuple[MemoryRecord, ...] = field(default=(), init=False)
     # Stage packing.
+    # When the earlier values that a prompt about the past gets gave way to the next ones.
+    ended: dict[str, datetime] = field(default_factory=dict, init=False)
     served: Served = field(init=False)
     injection: Injection | None = field(default=None, init=False)
     # Stage record.
@@ -184,6 +189,10 @@ def select_ranked(run: PromptRun, ranking: Ranking) -> None:
     records = run.services.store.fetch(run.session.scope, rows, context.now)
     found = (records[row] for row in rows.tolist() if row in records)
     run.memories = tuple(one for one in found if not is_stored_by(run.session, one))
+    if asks_about_past(run.text):
+        matching = ranking.rows[ranking.is_worth][: run.read_count]
+        records = run.services.store.fetch(run.session.scope, matching, context.now)
+        run.matches = tuple(records[row] for row in matching.tolist() if row in records)
     run.candidates = ranking.candidates
     run.required = frozenset(ranking.candidates[index].memory_id for index in required)
 
@@ -216,18 +225,24 @@ def select_recalled(run: PromptRun) -> None:
     score_of = dict(zip(rows.tolist(), final[near].tolist(), strict=True))
     required = _required(run)
     barred = run.barred | {record.id for record in required}
+    matches: dict[int, MemoryRecord] = {}
     fresh: dict[int, MemoryRecord] = {}
     # Memories in context may be among the best: read on behind them.
     for first in range(0, len(rows), run.read_count):
         part = rows[first : first + run.read_count]
         records = services.store.fetch(session.scope, part, now)
-        in_order = ((row, records[row]) for row in part.tolist() if row in records)
-        in_order = ((row, one) for row, one in in_order if not is_stored_by(session, one))
-        fresh |= {row: one for row, one in in_order if one.id not in barred and not has_misled(one)}
+        matches |= {row: records[row] for row in part.tolist() if row in records}
+        fresh = {
+            row: one
+            for row, one in matches.items()
+            if one.id not in barred and not is_stored_by(session, one) and not has_misled(one)
+        }
         if len(fresh) >= run.read_count:
             break
     if asks_about_now(text):
         fresh = _newest_first(fresh, score_of)
+    if asks_about_past(text):
+        run.matches = tuple(matches.values())
     run.memories = (*required, *fresh.values())
     run.candidates = (
         *(_unranked(record, 1.0, REQUIRED) for record in required),
@@ -333,7 +348,7 @@ def pack_prompt(run: PromptRun) -> None:
         status_line=status_line(services, session.user, known_state(services, session.user)),
     )
     now = services.world.now()
-    dates = dates_of(services.store, session.scope, run.memories, run.text, now)
+    dates = dates_of(services.store, session.scope, run.memories, run.text, now, run.ended)
     chosen, overflow = _fit(run, empty, policy, dates)
     # A memory that is shown again after a compaction keeps its handle.
     handles = {row.memory_id: row.handle for row in run.shown}
@@ -377,23 +392,44 @@ def pack_prompt(run: PromptRun) -> None:
 def _replace_old_values(run: PromptRun) -> None:
     """Put the present values of claims in the place of earlier ones, unless the agent has them.
 
-    A prompt about the past gets the earlier ones behind them.
+    A prompt about the past gets the earlier ones behind them, superseded ones too.
     """
-    session, services, now = run.session, run.services, run.services.world.now()
-    ids = [one.id for one in run.memories]
-    present = present_values(services.store, session.scope, ids, now, trusted=True) if ids else {}
-    if not present:
+    session, store, now = run.session, run.services.store, run.services.world.now()
+    scope, barred = session.scope, run.barred
+    found = {one.id: one for one in (*run.memories, *run.matches)}
+    present = present_values(store, scope, found, now, trusted=True) if found else {}
+    if run.matches:
+        # Required and undelivered memories keep their places before those that match.
+        first = {one.id for one in run.memories} - {one.id for one in run.matches}
+        ordered = [one for one in run.memories if one.id in first] + list(run.matches)
+    elif present:
+        ordered = list(run.memories)
+    else:
         return
-    is_about_past, barred = asks_about_past(run.text), run.barred
+    earlier = earlier_values(store, scope, list(run.matches))
     known = {one.memory_id: one for one in run.candidates}
     memories: dict[str, MemoryRecord] = {}
-    for record in run.memories:
-        newest = present[record.id].memory if record.id in present else None
-        if newest is not None and newest.id not in barred and not is_stored_by(session, newest):
-            memories.setdefault(newest.id, newest)
-            known.setdefault(newest.id, _unranked(newest, known[record.id].final_score, "recall"))
-        if newest is None or is_about_past:
-            memories.setdefault(record.id, record)
+
+    def add(record: MemoryRecord, beside: str) -> None:
+        if record.id in barred or is_stored_by(session, record) or has_misled(record):
+            return
+        memories.setdefault(record.id, record)
+        score = known[beside].final_score if beside in known else 1.0
+        known.setdefault(record.id, _unranked(record, score, "recall"))
+
+    for record in ordered:
+        if record.id in present:
+            add(present[record.id].memory, record.id)
+        if record.id not in present or run.matches:
+            add(record, record.id)
+        waiting = [record.id]
+        while waiting:
+            for value in earlier.get(waiting.pop(), ()):
+                is_new = value.memory.id not in run.ended and value.memory.trust == "trusted"
+                if is_new and value.memory.id not in present:
+                    run.ended[value.memory.id] = value.until
+                    add(value.memory, record.id)
+                    waiting.append(value.memory.id)
     run.memories, run.candidates = tuple(memories.values()), tuple(known.values())
 
 

@@ -63,7 +63,7 @@ def pack_opening(run: SessionRun) -> None:
     )
     empty = replace(
         packing.empty_block(services.store, services.policy.predictor, session, FIRST_INJECTION),
-        status_line=status_line(services, session.user, run.state),
+        status_line=status_line(services, session.user, run.state, session.project),
         explain=True,
         invite=services.invites(session.harness),
     )
@@ -196,7 +196,9 @@ def resume(services: Services, session: SessionRecord, awaits_receipt: bool = Fa
         block,
         # As recorded: a store that was moved may have another secret now.
         code=opening.code if opening else block.code,
-        status_line=status_line(services, session.user, state_of(services, session.user)),
+        status_line=status_line(
+            services, session.user, state_of(services, session.user), session.project
+        ),
         explain=True,
         invite=services.invites(session.harness),
         memories=packing.as_shown(((handle, record) for handle, record, _ in shown), dates),

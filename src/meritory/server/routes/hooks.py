@@ -21,6 +21,7 @@ from meritory.engine.rules.learn import learn_from_prompt
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, find_known_session, storable
 from meritory.engine.sessions.delivery import is_offered_again
+from meritory.engine.sessions.keeping import question_after_compaction, question_at_reply
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest, put_typed
 from meritory.engine.sessions.ratings import RatingsTaken
@@ -87,6 +88,12 @@ class Hook(Scoped, kw_only=True):
     ] = False
 
 
+AsksToKeep = Annotated[
+    bool,
+    Meta(description="The agent may be asked whether anything of the session is worth keeping"),
+]
+
+
 class SessionStart(Hook, kw_only=True):
     """A session starts; `context` is its first prompt or task, if known.
 
@@ -95,6 +102,7 @@ class SessionStart(Hook, kw_only=True):
 
     context: str | None = None
     source: str | None = None
+    asks_to_keep: AsksToKeep = False
 
 
 class RatedHook(Hook, kw_only=True):
@@ -123,6 +131,7 @@ class Stop(RatedHook, kw_only=True):
 
     last_assistant_message: str | None = None
     transcript_path: str | None = None
+    asks_to_keep: AsksToKeep = False
 
 
 class Compact(RatedHook, kw_only=True):
@@ -203,6 +212,12 @@ class RatingsOut(msgspec.Struct):
         return cls(len(result.taken), [RatingRefusal(*pair) for pair in result.refused])
 
 
+class ReplyOut(RatingsOut):
+    """The same, and a text with which the agent goes on; empty where it ends."""
+
+    inject: str = ""
+
+
 class EndedOut(msgspec.Struct):
     """The end of a session, and the job that learns from it."""
 
@@ -217,7 +232,8 @@ class EndedOut(msgspec.Struct):
 def hook_engine(call: Call) -> EmbeddedBackend:
     """Return the engine for a hook's scope; refuse a session that the caller must not use."""
     body: Hook = call.body
-    engine = call.engine(body.user, body.agent, call.project(body.project, body.cwd))
+    project = call.project(body.project, body.cwd, body.user)
+    engine = call.engine(body.user, body.agent, project)
     checked_name("session_key", body.session_key)
     if call.grant.caller == "token":
         call.grant.require_session(engine.services, body.session_key)
@@ -294,6 +310,11 @@ def session_start(call: Call) -> Injected:
         has_context = any(row.in_context for row in rows)
         has_context &= all(one.kind != "start" for one in waiting)
     injected = _start(call, engine, known, body.context, is_in_context=has_context)
+    if body.source == "compact" and body.asks_to_keep:
+        question = question_after_compaction(engine.services, known)
+        both = "\n".join(text for text in (injected.inject, question) if text)
+        if units(both) <= BLOCK_LIMIT_CHARS:
+            injected.inject = both
     # The session is open again, and the agent still has its memories in context.
     return Injected.nothing() if has_context else injected
 
@@ -378,18 +399,20 @@ def delivered(call: Call) -> DeliveredOut:
     return DeliveredOut(deliveries.take(user, body.session_key, body.receipt.split()))
 
 
-def stop(call: Call) -> RatingsOut:
+def stop(call: Call) -> ReplyOut:
     """Report the agent's reply, and take the ratings in it."""
     body: Stop = call.body
-    engine, _ = _open(call)
+    engine, known = _open(call)
     reply, path = body.last_assistant_message, body.transcript_path
     if reply and is_duplicate(call, engine.scope, reply):
-        return RatingsOut(0, [])
+        return ReplyOut(0, [])
     # The transcript is only read for a reply that the hook does not carry.
     turns = latest_turns(call, None, path if reply is None else None)
     key, given = body.session_key, body.memory_feedback
     taken = ratings.stop(engine.services, engine.scope.user, key, reply, given, turns)
-    return RatingsOut.of(taken)
+    rated = RatingsOut.of(taken)
+    question = question_at_reply(engine.services, known) if body.asks_to_keep else ""
+    return ReplyOut(rated.taken, rated.refused, question)
 
 
 def pre_compact(call: Call) -> RatingsOut:

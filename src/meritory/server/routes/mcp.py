@@ -100,7 +100,7 @@ def _header_value(value: str) -> str | None:
 
 def _dispatch(call: Call, request: McpRequest) -> Json:
     query = call.query
-    project = call.project(query.project, query.cwd)
+    project = call.project(query.project, query.cwd, query.user)
     engine = call.engine(query.user, query.agent, project, actor=ACTOR)
     given = [request.meta.get(name) for name in _SESSION_META]
     keys = [key for key in (*given, query.session_key) if isinstance(key, str) and _is_name(key)]

@@ -223,6 +223,7 @@ def _job_workers(memory: Memory) -> dict[str, WorkerOut]:
         "extraction": {"extractor": services.extractor.name if services.extractor else "none"},
         "judge": {"judge": services.judge.name if services.judge else "none"},
         "retention": {**asdict(upkeep.retention), "erased": dict(upkeep.erased)},
+        "pairs": {**asdict(upkeep.pairs), "found": upkeep.links_found},
         "maintenance": {**asdict(upkeep.janitor), **swept},
     }
     workers = {name: WorkerOut(is_running, {**shared, **own}) for name, own in details.items()}

@@ -35,7 +35,9 @@ DERIVED = frozenset({"memories_fts", "memories_vocabulary", "memory_terms", "ten
 COMMON = frozenset({"meta", "embedders", "schema_version"})
 TABLES = tuple(table for table in ALL_TABLES if table.name not in DERIVED | COMMON)
 # Merely opening a store can leave rows in these: a migration replaces them.
-BOOKKEEPING = frozenset({"scopes", "counters", "events", "consents", "predictor_state", "jobs"})
+BOOKKEEPING = frozenset(
+    {"scopes", "counters", "events", "project_folders", "consents", "predictor_state", "jobs"}
+)
 # By table the column whose numbers it gives.
 GIVEN: dict[str, str] = {table.name: table.number for table in TABLES if table.number is not None}
 

@@ -58,14 +58,19 @@ _LATER = f"""WITH RECURSIVE later (id) AS (
 _INTO = f"""SELECT n.older_id, n.newer_id FROM memories g
     CROSS JOIN memory_links n ON n.user = :user AND n.newer_id = g.id
     WHERE g.user = :user AND g.id IN ({_GIVEN})"""  # noqa: S608
-# The memories whose value directly gave way to one of the given ones. The caller sorts them: for an
-# ORDER BY, SQLite would read everything in that order.
+# The memories whose value directly gave way to one of the given ones; one that was merged gave way
+# to none. The caller sorts them: for an ORDER BY, SQLite would read everything in that order.
 _EARLIER = f"""SELECT k.older_id, k.newer_id FROM ({_INTO}) i
         CROSS JOIN memory_links k ON k.user = :user AND k.older_id = i.older_id
             AND k.newer_id = i.newer_id AND {_IS_CHAIN}
     UNION
     SELECT s.id, s.superseded_by FROM memories s
-        WHERE s.user = :user AND s.superseded_by IN ({_GIVEN})"""  # noqa: S608
+        WHERE s.user = :user AND s.superseded_by IN ({_GIVEN}) AND NOT EXISTS (
+            SELECT 1 FROM memory_links d WHERE d.user = :user AND d.older_id = s.id
+                AND d.newer_id = s.superseded_by AND d.decision = 'same')
+            AND NOT EXISTS (
+            SELECT 1 FROM memory_links d WHERE d.user = :user AND d.older_id = s.superseded_by
+                AND d.newer_id = s.id AND d.decision = 'same')"""  # noqa: S608
 _OF = f"""user = :user AND (older_id IN ({_GIVEN}) OR newer_id IN ({_GIVEN}))
         AND older_id IN (SELECT o.id FROM memories o WHERE o.user = :user AND o.id IN ({_GIVEN})
             UNION SELECT i.older_id FROM ({_INTO}) i)

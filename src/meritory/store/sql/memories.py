@@ -417,6 +417,17 @@ class SqlMemoryReads(SqlMemoryQueries):
                 ).values()
             last = rows[-1]
 
+    def live_rows(self, user: str, after: int, limit: int) -> dict[int, MemoryRecord]:
+        """Return the undamaged live memories behind a row, by row in its order."""
+        rows = self._all(
+            user,
+            # The plus keeps SQLite from sorting all memories of the user.
+            f"SELECT m.row FROM memories m WHERE +m.user = ? AND m.row > ? AND {LIVE}"  # noqa: S608
+            " ORDER BY m.row LIMIT ?",
+            (user, after, limit),
+        )
+        return self._rows_of_user(user, {row for (row,) in rows}, "ORDER BY m.row")
+
     # -- entities -------------------------------------------------------------------------
 
     def describe(self, scope: Scope, key: str) -> EntityView:

@@ -118,6 +118,15 @@ class SqlOneSession(SqlReader):
         """Return one session, None if it was never started."""
         return self._record(SESSIONS, user, "user = ? AND key = ?", (user, key))
 
+    def has_event(self, user: str, session_key: str, name: str) -> bool:
+        """Return whether the timeline of a session has an event of this name."""
+        found = self._one(
+            user,
+            "SELECT 1 FROM events WHERE user = ? AND session_key = ? AND name = ? LIMIT 1",
+            (user, session_key, name),
+        )
+        return found is not None
+
     def _session_column(self, user: str, key: str, column: str) -> Any:
         row = self._one(
             user,

@@ -16,6 +16,7 @@ from typing import Any
 
 from meritory.domain.access import AccessToken, Consent
 from meritory.domain.errors import Corrupt, InputError
+from meritory.domain.folder import ProjectFolder
 from meritory.domain.memory import EmbedderInfo, EmbeddingState, MemoryRecord, Scope
 from meritory.domain.world import moment_text
 from meritory.store.contract.memories import (
@@ -46,6 +47,7 @@ from meritory.store.sql.sessions import SqlSessionReads
 
 _EMBEDDERS = RecordTable("embedders", EmbedderInfo)
 _TOKENS = RecordTable("access_tokens", AccessToken)
+_FOLDERS = RecordTable("project_folders", ProjectFolder, owner=("user",))
 _CONSENTS = RecordTable("consents", Consent, owner=("user",))
 # Counters of durations, which are figures of the machine and not of the user.
 _DURATION_PREFIX = "took."
@@ -68,6 +70,30 @@ class SqlUserReads(SqlReader):
     def consent(self, user: str) -> Consent | None:
         """Return the consent of a user; None before the first start."""
         return self._record(_CONSENTS, user, "user = ?", (user,))
+
+    def project_folder(self, user: str, identity: str) -> ProjectFolder | None:
+        """Return the project of the folder with this identity."""
+        return self._record(_FOLDERS, user, "user = ? AND identity = ?", (user, identity))
+
+    def project_folders(self, user: str) -> Sequence[ProjectFolder]:
+        """Return all folders that were used, by identity, oldest first."""
+        return self._records(_FOLDERS, user, "user = ? ORDER BY at, identity", (user,))
+
+    def has_session_in(self, user: str, project: str, path: str) -> bool:
+        """Return whether a session of a project ran in a folder or below it."""
+        found = self._one(
+            user,
+            """SELECT 1 FROM sessions WHERE user = :user AND project = :project
+                AND (cwd = :path OR substr(cwd, 1, :length) = :below) LIMIT 1""",
+            {
+                "user": user,
+                "project": project,
+                "path": path,
+                "below": f"{path}/",
+                "length": len(path) + 1,
+            },
+        )
+        return found is not None
 
     def predictor_state(self, user: str) -> str | None:
         """Return the encoded state; None before it was set."""
@@ -101,6 +127,13 @@ class SqlUserWrites(SqlUserReads):
             """UPDATE access_tokens SET last_used_at = :at WHERE user = :user AND id = :id
                 AND (last_used_at IS NULL OR last_used_at < :at)""",
             {"user": user, "id": token_id, "at": moment_text(at)},
+        )
+
+    def put_project_folders(self, user: str, folders: Sequence[ProjectFolder]) -> None:
+        """Store the projects of folders; one that is known keeps its project."""
+        self.connection.executemany(
+            f"{_FOLDERS.insert} ON CONFLICT (user, identity) DO NOTHING",
+            [_FOLDERS.values(folder, user=user) for folder in folders],
         )
 
     def put_consent(self, user: str, consent: Consent) -> None:

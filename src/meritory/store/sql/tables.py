@@ -453,6 +453,8 @@ TABLES: tuple[SqlTable, ...] = (
         "user TEXT KEY, entry INTEGER KEY, at TEXT, verdict TEXT",
         unenforced={"entry": "memory_history"},
     ),
+    # The project of every folder that was used, by what tells folders of one name apart.
+    _table("project_folders", "user TEXT KEY, identity TEXT KEY, project TEXT, path TEXT, at TEXT"),
     _table(
         "consents",
         "user TEXT KEY, install_date TEXT, opt_in INTEGER NULL, last_prompted_at TEXT NULL",
