@@ -18,10 +18,14 @@ _BOUNDARY: Final = re.compile(r"[,;:]\s+|\s+[\u2013\u2014-]+\s+|\.{3}|\u2026|[\u
 _ITEM: Final = re.compile(r"(?:[A-Z\u00c0-\u00de\d`\x01][^\s]*)(?: [^\s]+){0,2}[.!?\s]*")
 
 
-def statement_end(text: str, start: int, language: str, *, is_question: bool) -> int | None:
-    """Return where the statement ends that starts at `start`; None if it is asked."""
-    starts = [start, *(match.end() for match in _BOUNDARY.finditer(text, start))]
-    ends = [*(match.start() for match in _BOUNDARY.finditer(text, start)), len(text)]
+def statement_end(
+    text: str, found: tuple[int, int], language: str, *, is_question: bool
+) -> int | None:
+    """Return where the statement ends that begins with what was found; None if it is asked."""
+    start, known = found
+    bounds = [match for match in _BOUNDARY.finditer(text, start) if match.end() >= known]
+    starts = [start, *(match.end() for match in bounds)]
+    ends = [*(match.start() for match in bounds), len(text)]
     stop = start
     is_cut = False
     for number, (begin, end) in enumerate(zip(starts, ends, strict=True)):

@@ -34,6 +34,8 @@ class Cue:
     pattern: re.Pattern[str]
     language: str
     is_plain: bool = False
+    # Any verb may follow its subject, so what it finds is checked more strictly.
+    is_open: bool = False
 
     @property
     def corrects(self) -> bool:

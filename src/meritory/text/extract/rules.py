@@ -141,9 +141,9 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         for sentence in spoken:
             # A short sentence may not tell its language.
             for language in languages_of((sentence.bare,), languages):
-                found = _claim(sentence, index, _usable(language, has_acted, is_denied))
-                if found is not None:
-                    yield found
+                found = tuple(_claims(sentence, index, _usable(language, has_acted, is_denied)))
+                yield from found
+                if found:
                     break
             plain = sentence.bare.replace("\u2019", "'")
             is_denied = any(phrase(one, "denial").fullmatch(plain) for one in languages)
@@ -223,8 +223,10 @@ def _usable(language: str, has_acted: bool, is_denied: bool) -> Iterator[Cue]:
             yield cue
 
 
-def _claim(sentence: Spoken, index: int, usable: Iterable[Cue]) -> FoundClaim | Declined | None:
-    """Return the claim of the first cue that a sentence matches, None when it only asks."""
+def _claims(
+    sentence: Spoken, index: int, usable: Iterable[Cue]
+) -> Iterator[FoundClaim | Declined]:
+    """Yield the claims that a sentence states; none if it only asks."""
     plain = sentence.bare.replace("\u2019", "'")
     lowered = plain.lower()
     starts: list[tuple[int, int, int, Cue]] = []
@@ -237,30 +239,36 @@ def _claim(sentence: Spoken, index: int, usable: Iterable[Cue]) -> FoundClaim | 
                 starts.append((start, order, end, cue))
                 continue
             found = _read_match(sentence, plain, cue, start, end)
-            return _judged(found, cue, index, sentence.text, plain[:start]) if found else None
-    # The first plain statement of the sentence, and those that continue it, are one claim.
+            if found:
+                yield _judged(found, cue, index, sentence.text, plain[:start])
+            return
+    stop = 0
     for start, _, end, cue in sorted(starts, key=lambda one: one[:2]):
-        found = _read_match(sentence, plain, cue, start, end)
+        # A plain statement and those that continue it are one claim.
+        found = None if start < stop else _read_match(sentence, plain, cue, start, end)
         if found is not None:
-            return _judged(found, cue, index, sentence.text, plain[:start])
-    return None
+            stop = start + len(found)
+            yield _judged(found, cue, index, sentence.text, plain[:start])
 
 
 def _read_match(sentence: Spoken, plain: str, cue: Cue, start: int, end: int) -> str | None:
     """Return what a sentence states from `start` on; None if it is supposed, asked or reported."""
     before = plain[:start]
-    if any(phrase(cue.language, key).search(before) for key in ("supposed", "others")):
+    unstated = ("supposed", "others", "narrates") if cue.is_open else ("supposed", "others")
+    if any(phrase(cue.language, key).search(before) for key in unstated):
         return None
     if cue.is_plain:
-        stop = statement_end(plain, start, cue.language, is_question=sentence.is_question)
-        return None if stop is None else sentence.text[start:stop]
+        stop = statement_end(plain, (start, end), cue.language, is_question=sentence.is_question)
+        if stop is None or (cue.is_open and phrase(cue.language, "others").search(plain, start)):
+            return None
+        return sentence.text[start:stop]
     statement = _statement(sentence, cue, (start, end))
     return statement if statement.strip() else None
 
 
 def _judged(
     statement: str, cue: Cue, index: int, quote: str, before: str
-) -> FoundClaim | Declined | None:
+) -> FoundClaim | Declined:
     """Return a claim on one line, with a capital letter and no loose end, or why it is declined."""
     language = cue.language
     content = " ".join(statement.split()).rstrip("?")
