@@ -41,7 +41,20 @@ def statement_end(
     asked = phrase(language, "asks")
     if asked.search(text, start, stop) or phrase(language, "tag").search(text, stop):
         return None
-    return None if is_question and not is_cut else stop
+    if is_question and not is_cut:
+        return None
+    return _without_moment(text, start, stop, language)
+
+
+def _without_moment(text: str, start: int, stop: int, language: str) -> int:
+    """Return the end of a statement without a last part that is about the moment or the task."""
+    end = stop
+    while any(phrase(language, key).search(text, start, end) for key in ("passing", "state")):
+        joins = [match.start() for match in phrase(language, "joins").finditer(text, start, end)]
+        if not joins:
+            return stop
+        end = joins[-1]
+    return end
 
 
 def _continues(clause: str, language: str) -> bool:

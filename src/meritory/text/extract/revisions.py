@@ -25,6 +25,8 @@ SAID_SHARE: Final = 0.8
 SUBJECT_SHARE: Final = 0.6
 # The same for one that also names the old value.
 MIN_SHARE: Final = 0.5
+# A clause of more new words is no value alone.
+BARE_SIZE: Final = 3
 # A subject of fewer words is a verb alone, unless the agent just said the memory.
 MIN_SUBJECT_WORDS: Final = 2
 _SIGNS: Final = ("opens_revision", "denies", "ends_value", "turns", "moves")
@@ -124,9 +126,10 @@ class _Reading:
 
     def _is_bound(self, clause: _Clause, kept: Sequence[str]) -> bool:
         """Return whether a clause is about the memory, not only the value that is over."""
-        if self._is_said:
-            return True
         shared = [word for word in kept if _has_like(clause.words, word)]
+        if self._is_said:
+            is_bare = _size(self._new_words(clause)) <= BARE_SIZE
+            return is_bare or bool(shared) or self._is_own([clause])
         if not kept:
             return self._is_own([clause])
         # "The proxy" and "the API" may listen on one port.
@@ -158,20 +161,37 @@ class _Reading:
 
     def _read(self, spoken: Sequence[Spoken]) -> Iterator[_Clause]:
         """Yield the clauses of the sentences, without those that suppose or report something."""
-        denies, ends = (phrase(self._language, key) for key in ("denies", "ends_value"))
+        ends = phrase(self._language, "ends_value")
         for one in spoken:
             bare = one.bare.replace("’", "'")
-            if any(phrase(self._language, key).search(bare) for key in ("supposes", "others")):
+            if self._is_unstated(bare):
                 continue
             for start, stop in self._spans(bare):
                 text, plain = one.text[start:stop].strip(), bare[start:stop].strip()
                 if not plain:
                     continue
-                denial, end = denies.search(plain), ends.search(plain)
+                denial, end = self._denial(plain), ends.search(plain)
                 over = plain[denial.end() :] if denial else plain[: end.start()] if end else ""
                 is_denial = denial is not None or end is not None
                 words = tuple(_words(plain))
                 yield _Clause(text, words, is_denial, tuple(_words(over)), one.text)
+
+    def _is_unstated(self, bare: str) -> bool:
+        """Return whether a sentence supposes or reports something, but for its consequence."""
+        leaves = phrase(self._language, "leaves").search(bare)
+        stated = bare[: leaves.start()] if leaves else bare
+        reported = phrase(self._language, "said_by_agent").sub("", bare)
+        return bool(
+            phrase(self._language, "supposes").search(stated)
+            or phrase(self._language, "others").search(reported)
+        )
+
+    def _denial(self, plain: str) -> re.Match[str] | None:
+        """Return where a clause denies something; a negation of the memory's own denies nothing."""
+        found = phrase(self._language, "denies").finditer(plain)
+        own = self._memory.lower().replace("’", "'")
+        denials = (one for one in found if not re.search(rf"(?<!\w){re.escape(one.group().lower())}(?!\w)", own))
+        return next(denials, None)
 
     def _spans(self, bare: str) -> Iterator[tuple[int, int]]:
         """Yield where clauses begin and end; a contrast is a clause of its own."""

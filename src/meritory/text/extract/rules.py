@@ -100,6 +100,8 @@ _TAUTOLOGY: Final = re.compile(
 # A shorter word has another meaning with another ending.
 _STEM_CHARS: Final = 4
 _HAN_PAIR: Final = re.compile("[\u4e00-\u9fff]{1,2}")
+# "My sister wrote that ..." reports another statement: its verb stands near the subject.
+REPORT_CHARS: Final = 16
 # A plain statement may stand after clauses that only suppose or report another one.
 MATCH_LIMIT: Final = 4
 
@@ -189,11 +191,13 @@ def reason_to_decline(content: str, language: str = "en") -> str | None:
     return "it states the obvious" if _TAUTOLOGY.match(content.lower()) else None
 
 
-def _reason_to_decline_plain(content: str, language: str) -> str | None:
+def _reason_to_decline_plain(content: str, language: str, *, is_order: bool) -> str | None:
     """Return why a plain statement would not help later: it is about now, or says too little."""
     passing = phrase(language, "passing").search(content)
     if passing:
         return f"it is about the current task ({passing.group().lower()[:40]!r})"
+    if is_order:
+        return None
     if phrase(language, "state").search(content):
         return "it is about how things are at the moment"
     if phrase(language, "pointer").match(content) or phrase(language, "vague").search(content):
@@ -259,7 +263,8 @@ def _read_match(sentence: Spoken, plain: str, cue: Cue, start: int, end: int) ->
         return None
     if cue.is_plain:
         stop = statement_end(plain, (start, end), cue.language, is_question=sentence.is_question)
-        if stop is None or (cue.is_open and phrase(cue.language, "others").search(plain, start)):
+        others = phrase(cue.language, "others")
+        if stop is None or (cue.is_open and others.search(plain, start, end + REPORT_CHARS)):
             return None
         return sentence.text[start:stop]
     statement = _statement(sentence, cue, (start, end))
@@ -297,7 +302,8 @@ def _judged(
         is_plain=cue.is_plain,
     )
     if cue.is_plain:
-        reason = _reason_to_decline_plain(content, language)
+        is_order = cue.way == "rule"
+        reason = _reason_to_decline_plain(content, language, is_order=is_order)
     elif cue.corrects:
         reason = _reason_to_decline_correction(content, language, is_order=is_order)
     else:
