@@ -142,7 +142,8 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         is_denied = False
         for sentence in spoken:
             # A short sentence may not tell its language.
-            for language in languages_of((sentence.bare,), languages):
+            own = languages_of((sentence.bare,), languages)
+            for language in [one for one in own if one in languages] or own:
                 found = tuple(_claims(sentence, index, _usable(language, has_acted, is_denied)))
                 yield from found
                 if found:
@@ -263,8 +264,8 @@ def _read_match(sentence: Spoken, plain: str, cue: Cue, start: int, end: int) ->
         return None
     if cue.is_plain:
         stop = statement_end(plain, (start, end), cue.language, is_question=sentence.is_question)
-        others = phrase(cue.language, "others")
-        if stop is None or (cue.is_open and others.search(plain, start, end + REPORT_CHARS)):
+        report_end = end + REPORT_CHARS if cue.is_open else end
+        if stop is None or phrase(cue.language, "others").search(plain, start, report_end):
             return None
         return sentence.text[start:stop]
     statement = _statement(sentence, cue, (start, end))
