@@ -143,7 +143,9 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         for sentence in spoken:
             # A short sentence may not tell its language.
             own = languages_of((sentence.bare,), languages)
-            for language in [one for one in own if one in languages] or own:
+            if len(own) > 1:
+                own = tuple(one for one in own if one in languages) or own
+            for language in own:
                 found = tuple(_claims(sentence, index, _usable(language, has_acted, is_denied)))
                 yield from found
                 if found:
