@@ -59,9 +59,10 @@ def _without_moment(text: str, start: int, stop: int, language: str) -> int:
 
 def _continues(clause: str, language: str) -> bool:
     """Return whether a clause belongs to the statement before it."""
-    if phrase(language, "passing").search(clause):
+    if any(phrase(language, key).search(clause) for key in ("passing", "state")):
         return False
-    if phrase(language, "continues").match(clause):
+    # "We travel in a van, seven metres long."
+    if any(phrase(language, key).match(clause) for key in ("continues", "count")):
         return True
     if _ITEM.fullmatch(clause) and not phrase(language, "orders").match(clause):
         return True
