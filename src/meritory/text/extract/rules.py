@@ -142,10 +142,7 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         is_denied = False
         for sentence in spoken:
             # A short sentence may not tell its language.
-            own = languages_of((sentence.bare,), languages)
-            if len(own) > 1:
-                own = tuple(one for one in own if one in languages) or own
-            for language in own:
+            for language in languages_of((sentence.bare,), languages):
                 found = tuple(_claims(sentence, index, _usable(language, has_acted, is_denied)))
                 yield from found
                 if found:
