@@ -66,4 +66,6 @@ def _continues(clause: str, language: str) -> bool:
         return True
     if _ITEM.fullmatch(clause) and not phrase(language, "orders").match(clause):
         return True
-    return any(cue.is_plain and cue.pattern.match(clause) for cue in cues(language))
+    lowered = clause.lower()
+    plain = (cue for cue in cues(language) if cue.is_plain and cue.may_match(lowered))
+    return any(cue.pattern.match(clause) for cue in plain)

@@ -99,6 +99,10 @@ _TAUTOLOGY: Final = re.compile(
 )
 # A shorter word has another meaning with another ending.
 _STEM_CHARS: Final = 4
+# Less than that states nothing: "go on" may, "ok" and "p4567" do not.
+_TWO_WORDS: Final = re.compile(
+    r"[^\W\d_]{2}[^\n]{0,40}[\W_][^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\w['\u2019]\w"
+)
 _HAN_PAIR: Final = re.compile("[\u4e00-\u9fff]{1,2}")
 # "My sister wrote that ..." reports another statement: its verb stands near the subject.
 REPORT_CHARS: Final = 16
@@ -135,7 +139,7 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
     has_acted = False
     for index, turn in enumerate(turns):
         has_acted = has_acted or turn.role in _AGENT_ROLES
-        if turn.role != "user":
+        if turn.role != "user" or not _TWO_WORDS.search(turn.text):
             continue
         spoken = turn_sentences(turn)
         languages = languages_of(sentence.bare for sentence in spoken)
@@ -154,16 +158,30 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
 def without_questions(text: str) -> str:
     """Return a text without its questions; of a question, what it states on the way stays."""
     spoken = split_sentences(text)
-    if not any(sentence.is_question for sentence in spoken):
+    asked = [_is_asked(sentence) for sentence in spoken]
+    if not any(asked):
         return text
     kept: list[str] = []
-    for sentence in spoken:
-        if not sentence.is_question:
+    for sentence, is_asked in zip(spoken, asked, strict=True):
+        if not is_asked:
             kept.append(sentence.text)
             continue
-        stated = statements([Turn("user", sentence.text)])
+        stated = statements([Turn("user", sentence.text)]) if sentence.is_question else ()
         kept += [f"{found.content}." for found in stated if isinstance(found, FoundClaim)]
     return " ".join(kept)
+
+
+def only_asks(text: str) -> bool:
+    """Return whether a text has questions and states nothing."""
+    return bool(text.strip()) and not without_questions(text).strip()
+
+
+def _is_asked(sentence: Spoken) -> bool:
+    """Return whether a sentence is a question, with or without its mark."""
+    if sentence.is_question:
+        return True
+    bare = sentence.bare.replace("\u2019", "'")
+    return any(phrase(one, "question").search(bare) for one in languages_of((bare,)))
 
 
 def reason_to_decline(content: str, language: str = "en") -> str | None:
@@ -227,15 +245,13 @@ def _usable(language: str, has_acted: bool, is_denied: bool) -> Iterator[Cue]:
             yield cue
 
 
-def _claims(
-    sentence: Spoken, index: int, usable: Iterable[Cue]
-) -> Iterator[FoundClaim | Declined]:
+def _claims(sentence: Spoken, index: int, usable: Iterable[Cue]) -> Iterator[FoundClaim | Declined]:
     """Yield the claims that a sentence states; none if it only asks."""
     plain = sentence.bare.replace("\u2019", "'")
     lowered = plain.lower()
     starts: list[tuple[int, int, int, Cue]] = []
     for order, cue in enumerate(usable):
-        if not any(word in lowered for word in cue.needs):
+        if not cue.may_match(lowered):
             continue
         for match in islice(cue.pattern.finditer(plain), MATCH_LIMIT if cue.is_plain else 1):
             start, end = match.span("claim")
@@ -271,9 +287,7 @@ def _read_match(sentence: Spoken, plain: str, cue: Cue, start: int, end: int) ->
     return statement if statement.strip() else None
 
 
-def _judged(
-    statement: str, cue: Cue, index: int, quote: str, before: str
-) -> FoundClaim | Declined:
+def _judged(statement: str, cue: Cue, index: int, quote: str, before: str) -> FoundClaim | Declined:
     """Return a claim on one line, with a capital letter and no loose end, or why it is declined."""
     language = cue.language
     content = " ".join(statement.split()).rstrip("?")
