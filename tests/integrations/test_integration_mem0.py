@@ -46,7 +46,8 @@ def test_the_users_words_are_stored_as_they_are(memory: Memory) -> None:
 def test_a_question_is_not_stored(memory: Memory) -> None:
     movie = "I'm planning to watch a movie tonight. Any recommendations?"
     assert texts(memory.add(movie, user_id="ann")) == {"I'm planning to watch a movie tonight."}
-    assert memory.add("Which films are on?", user_id="ann") == {"results": []}
+    for asked in ("Which films are on?", "how do I reset my password", "wie geht das"):
+        assert memory.add(asked, user_id="ann") == {"results": []}
     stated = memory.add("I'm allergic to nuts, what can I cook?", user_id="ann")
     assert texts(stated) == {"I'm allergic to nuts."}
     assert texts(memory.add("Why?", user_id="ann", infer=False)) == {"Why?"}

@@ -57,6 +57,13 @@ def token_post(
         return dict(json.load(reply))
 
 
+def test_a_raw_question_is_not_stored(pipe: Pipe) -> None:
+    server = agent(pipe, "asker")
+    result = server.tool("memory_store", content="Which port does staging use?")
+    assert result["isError"] and "only asks" in result["content"][0]["text"]
+    assert stored(server, "Open: the port of staging is not decided")["id"]
+
+
 # -- quotes -----------------------------------------------------------------------------------
 
 

@@ -108,6 +108,23 @@ def test_a_quote_that_nobody_said_is_refused(quote: str) -> None:
     assert "not in the transcript" in reason(extracted(row(quote=quote)))
 
 
+def test_a_question_is_refused() -> None:
+    asked = "Which port does the staging database listen on, please?"
+    claim = row(content="Which port does the staging database listen on?", quote=asked)
+    assert reason(extracted(claim, turns=(Turn("user", asked),))) == "it only asks"
+
+
+def test_the_prompt_shows_what_helps_and_lists_no_counter_examples() -> None:
+    # A list of what not to keep teaches a model to keep it.
+    text = shipped_prompt().text
+    before, _, after = text.partition("Fields:")
+    positive = before.partition("It does if it holds beyond this session")[2]
+    assert text.count('- "') == positive.count('- "') > 0
+    assert re.search(r"(?i)(?:do not|don't|never) (?:keep|store|name|extract|list)", text) is None
+    assert re.search(r"(?i)counter-?example|bad example|not worth|for instance, not", text) is None
+    assert after
+
+
 def test_what_the_agent_said_is_the_agents_whoever_repeats_it() -> None:
     quote = "deploys take ten minutes because of the image build"
     claim = row(content="Deploys take ten minutes because of the image build", quote=quote)

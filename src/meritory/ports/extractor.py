@@ -241,6 +241,8 @@ def _candidate(
         check_text(content)
     except InputError:
         return Declined(claim, "it is no text that can be stored", "refused")
+    if rules.only_asks(content):
+        return Declined(claim, "it only asks", "refused")
     if row["helps_later"] != "yes":
         why = _clean(row["why"], WHY_LIMIT_CHARS)
         return Declined(claim, "it would not help later" + (f": {why}" if why else ""))

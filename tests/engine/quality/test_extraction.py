@@ -209,6 +209,18 @@ def test_what_the_floor_declined_can_be_brought_back_once(desk: Desk) -> None:
     assert refused(desk) == [] and len(stored(desk)) == 1
 
 
+def test_what_a_model_is_refused_can_be_restored(desk: Desk) -> None:
+    asked = "Which port does staging use?"
+    desk.equip(extractor=Model(refused=[Declined(found(asked), "it only asks", "refused")]))
+    ended(desk, *CHAT)
+    work(desk)
+    assert (asked, "it only asks") in refused(desk)
+    services = desk.memory.services
+    (one,) = (r for r in services.store.refusals("default", 50, 0) if r.content == asked)
+    assert extraction.restore_refusal(services, "default", one.id).content == asked
+    assert asked not in dict(refused(desk))
+
+
 def test_a_purge_takes_the_refusal_along(desk: Desk) -> None:
     ended(desk, FLOORED)
     desk.memory.drain()

@@ -37,6 +37,16 @@ ANSWERS = (
     ("服务器在上海。", "服务器搬到北京了", "北京"),
     ("我们用 Trello。", "我们不用 Trello 了，换成了 Asana", "Asana"),
     ("截止日期是6月3日。", "截止日期改到6月10日了", "10"),
+    # The agent's own words, the memory's own negation, and a consequence are no suppositions.
+    ("The build host runs Ubuntu.", "you said Ubuntu but the build host runs Arch", "Arch"),
+    ("I can't eat prawns.", "no, it's mussels that I can't eat, not prawns", "mussels"),
+    ("Usamos Django 4.", "actualizamos a Django 5, así que debería funcionar", "Django 5"),
+    # One person follows another, and a value stands within the memory.
+    ("Otto writes the minutes.", "Ana took over the minutes from Otto in May", "Ana"),
+    ("Ma nièce a cinq ans.", "ma nièce a six ans maintenant", "six ans"),
+    ("我侄子八岁。", "我侄子已经九岁了", "九岁"),
+    ("The fee is 30 a month.", "The fee is 35 now", "35"),
+    ("The quota is 10 GB.", "the quota went from 10 to 15 GB", "15"),
 )
 # A memory, and a turn that is about something else or corrects nothing.
 APART = (
@@ -51,6 +61,15 @@ APART = (
     ("Wir benutzen Jira.", "Wenn wir Jira abschaffen, nehmen wir Linear"),
     ("Notre réunion a lieu le lundi.", "Corrige le titre de la page"),
 )
+# A memory that the agent just said, and a turn that adds something or is about another subject.
+ADDED = (
+    ("We lint the client with Biome.", "now we lint the server with Biome"),
+    ("We queue jobs in Redis.", "we also queue jobs in Kafka now"),
+    ("Our shop is in Turku.", "our second shop is in Espoo now"),
+    ("The stamp is red.", "the new cover is blue, not red"),
+    ("Our shop is in Turku.", "now do the same for the shop in Espoo"),
+    ("Wir nutzen Redis.", "wir nutzen jetzt auch Kafka"),
+)
 
 
 @pytest.mark.parametrize(("memory", "turn", "kept"), ANSWERS)
@@ -62,6 +81,11 @@ def test_a_turn_corrects_the_memory_that_the_agent_just_said(
     assert kept in found.content
     assert found.is_answer
     assert found.quote in turn
+
+
+@pytest.mark.parametrize(("memory", "turn"), ADDED)
+def test_what_is_added_leaves_the_memory_that_the_agent_said(memory: str, turn: str) -> None:
+    assert revise(memory, Turn("user", turn), f"I assumed: {memory}") is None
 
 
 @pytest.mark.parametrize(("memory", "turn"), APART)

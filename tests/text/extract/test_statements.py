@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meritory.domain.session import Turn
 from meritory.text.extract import phrases
+from meritory.text.extract.attribution import sentences
 from meritory.text.extract.phrases import LANGUAGES, languages_of
 from meritory.text.extract.rules import (
     Extraction,
     FoundClaim,
     is_corrected,
+    only_asks,
     read,
     without_questions,
 )
@@ -57,6 +61,28 @@ FACTS = [
     ("我们的 CI 跑在 GitLab 上，看一下", "我们的 CI 跑在 GitLab 上"),
     ("我们用 Terraform 管理网络。加一条规则", "我们用 Terraform 管理网络"),
     ("测试库叫苍鹭", "测试库叫苍鹭"),
+]
+# Verbs that no list names: what counts is who does it, and when.
+OPEN = [
+    ("I restore old radios in my free time, where do I get valves?", "I restore old radios"),
+    ("our parish council gathers on the first Tuesday. invite them", "Our parish council gathers"),
+    ("My two ferrets, Salt and Pepper, sleep all day. what toys?", "Salt and Pepper, sleep"),
+    ("Imke does the accounts for our club, ask her", "Imke does the accounts for our club"),
+    ("there are nine of us in the band", "There are nine of us in the band"),
+    ("in our team every schema change goes through Odile", "every schema change goes through"),
+    ("the sensor hub polls each probe twice an hour", "polls each probe twice an hour"),
+    ("please go through our jump host, which is jh.fir.dev", "Our jump host, which is jh.fir.dev"),
+    ("I'm hard of hearing, so write it down", "I'm hard of hearing"),
+    ("peanut butter makes me ill", "Peanut butter makes me ill"),
+    ("Wir reisen mit dem Kanu, sechs Meter lang.", "sechs Meter lang"),
+    ("Birte macht bei uns die Kasse, schreib ihr", "Birte macht bei uns die Kasse"),
+    ("Neben der Arbeit mache ich eine Ausbildung zur Imkerin.", "Ausbildung zur Imkerin"),
+    ("je restaure des vélos anciens, où trouver des pièces ?", "Je restaure des vélos anciens"),
+    ("Odile est la trésorière de notre club", "Odile est la trésorière de notre club"),
+    ("cultivo tomates en la terraza, ¿qué abono uso?", "Cultivo tomates en la terraza"),
+    ("nadie de nuestro grupo conoce Rust", "Nadie de nuestro grupo conoce Rust"),
+    ("我奶奶只会说温州话，帮我写一句", "我奶奶只会说温州话"),
+    ("我们合唱团一共四十个人，排个座位", "我们合唱团一共四十个人"),
 ]
 STANDING = [
     "we never deploy on Fridays",
@@ -122,6 +148,29 @@ NOTHING = [
     "我同事说我们用 Jenkins",
     "把端口改成 8081",
     "服务挂了",
+    "I click on save and the page reloads",
+    "when I start it, I land on the wrong page",
+    "our server returned 500 twice",
+    "the login redirects to a blank page on the tablet",
+    "My train leaves at 7 today",
+    "my battery is at 12 %",
+    "the licence changed",
+    "die Abfrage liefert doppelte Zeilen",
+    "Generier stattdessen 50 Zeilen",
+    "je mange et je reviens",
+    "tengo dudas sobre la segunda parte",
+    "我们周一见一面吧",
+]
+# A sentence that asks, with or without its mark.
+QUESTIONS = [
+    "which port does staging use?",
+    "how do I rotate the key",
+    "do we use Redis here",
+    "wie geht das mit dem Schlüssel",
+    "haben wir einen Vertrag mit dem Hoster",
+    "comment on change la clé",
+    "qué puerto usa la API",
+    "我们用什么数据库",
 ]
 # What a correction states, and the value that it calls wrong.
 CORRECTIONS = [
@@ -176,6 +225,33 @@ def test_a_plain_fact_is_kept_without_the_words_around_it(text: str, content: st
     (claim,) = heard(text).candidates
     assert (claim.content, claim.kind, claim.provenance) == (content, "fact", "user_stated")
     assert claim.quote in text
+
+
+@pytest.mark.parametrize(("text", "part"), OPEN)
+def test_a_fact_may_have_any_verb(text: str, part: str) -> None:
+    (claim,) = heard(text).candidates
+    assert part in claim.content
+
+
+def test_a_part_about_the_moment_is_left_out() -> None:
+    text = "I'm a cooper in Riga and I have to send an offer tomorrow, bit nervous."
+    (claim,) = heard(text).candidates
+    assert claim.content == "I'm a cooper in Riga"
+
+
+def test_a_sentence_may_state_two_facts() -> None:
+    text = "I'm Ilze, I did my PhD in optics and now I run the lens lab at a telescope maker."
+    contents = {claim.content for claim in heard(text).candidates}
+    assert contents == {
+        "I'm Ilze, I did my PhD in optics",
+        "I run the lens lab at a telescope maker",
+    }
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_a_question_states_nothing(text: str) -> None:
+    assert heard(text).candidates == ()
+    assert only_asks(text) and without_questions(f"I live in Riga. {text}") == "I live in Riga."
 
 
 @pytest.mark.parametrize("text", STANDING)
@@ -242,7 +318,7 @@ def test_a_memory_is_corrected_by_its_subject_and_its_value(
         ("nuestra CI corre en GitLab y es lenta", ("es",)),
         ("我们的 CI 跑在 GitLab 上", ("zh",)),
         ("our CI runs on GitLab and it is slow", ("en",)),
-        ("ok", LANGUAGES),
+        ("ok", ("en", "de", "fr", "es")),
     ],
 )
 def test_the_language_is_told_by_its_function_words(text: str, expected: tuple[str, ...]) -> None:
@@ -341,3 +417,36 @@ def test_a_claim_says_whether_it_is_plain() -> None:
     )
     assert isinstance(plain, FoundClaim) and plain.is_plain
     assert not asked.is_plain and asked.content == plain.content
+
+
+def test_the_colon_of_a_correction_introduces_no_foreign_text() -> None:
+    for text in (
+        "actually the test came back: it's lactose",
+        "wrong name: our treasurer is Ms Ito",
+        "the fee has changed: it's 35 euros",
+        "Das ist veraltet: die Frist beträgt 14 Tage",
+        "una corrección: usamos Django 5",
+    ):
+        assert sentences(text)[-1].text == text
+    assert [one.text for one in sentences("Release notes: we use Perl")] == ["Release notes:"]
+
+
+def test_short_prompts_cost_little() -> None:
+    # A session may have thousands of them. Calls are counted, because time depends on the machine.
+    def calls(count: int) -> int:
+        turns = [Turn("user", f"w {number}") for number in range(count)]
+        counted = 0
+
+        def count_call(frame: object, event: str, argument: object) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        sys.setprofile(count_call)
+        try:
+            read(turns)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    read([Turn("user", "w 1")])
+    assert calls(400) - calls(200) <= 200 * 20

@@ -28,6 +28,7 @@ from meritory.domain.memory import (
 )
 from meritory.domain.world import parse_moment
 from meritory.text.entities import parse_about
+from meritory.text.extract.rules import only_asks
 from meritory.text.normalize import check_text, checked_content
 from meritory.text.secrets import find_secrets, redact
 
@@ -67,6 +68,11 @@ def make_draft(
         origin = values.get("origin", "user")
         origin = "agent" if origin == "user" else origin
         values |= {"origin": origin, "provenance": "assistant_derived"}
+        if values["origin"] == "agent" and only_asks(text):
+            raise InputError(
+                f"content only asks: {text[:40]!r}",
+                hint="store what is known; for an open question, say that it is open",
+            )
     values["tags"] = kept_tags(values.get("tags", ()))
     values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
     draft = Draft(content=text, user=scope.user, **values)

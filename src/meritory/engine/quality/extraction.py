@@ -30,7 +30,7 @@ from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
 from meritory.store.contract.memories import Search
 from meritory.store.contract.store import Transaction
 from meritory.text.extract import revisions, rules
-from meritory.text.extract.attribution import users_words
+from meritory.text.extract.attribution import OwnTurn, sentences, users_words
 from meritory.text.extract.rules import Declined, Extraction, FoundClaim
 from meritory.text.normalize import canonical, content_hash
 from meritory.text.secrets import redact
@@ -49,6 +49,8 @@ OLD_VALUE_REASON = "a correction of the user names its value as the old one"
 # Words that a claim must share with the memory that a model wants it to replace.
 SAME_SUBJECT_WORDS = 2
 _QUERY_LIMIT_CHARS = 2_000
+# Whether something happened before a turn only decides what it corrects.
+_ACT = Turn("assistant", "")
 _REFUSAL_ID_CHARS = 24
 REFUSALS_LIMIT, REFUSALS_LIMIT_MAX = 50, 10_000
 
@@ -77,8 +79,13 @@ def earlier_words(turns: Sequence[Turn], kept: Sequence[Turn]) -> tuple[Turn, ..
 
 
 def _has_candidates(turns: Sequence[Turn]) -> bool:
-    has_claim = next(rules.statements(turns), None) is not None
-    return has_claim or any(turn.role == "user" and revisions.may_correct(turn) for turn in turns)
+    for turn in turns:
+        if turn.role == "user":
+            # Both readers take its sentences, which are split once.
+            read = OwnTurn(turn.role, turn.text, turn.paths, sentences(turn.text))
+            if revisions.may_correct(read) or next(rules.statements([_ACT, read]), None):
+                return True
+    return False
 
 
 def _model(services: Services) -> Extractor | None:

@@ -18,10 +18,14 @@ _BOUNDARY: Final = re.compile(r"[,;:]\s+|\s+[\u2013\u2014-]+\s+|\.{3}|\u2026|[\u
 _ITEM: Final = re.compile(r"(?:[A-Z\u00c0-\u00de\d`\x01][^\s]*)(?: [^\s]+){0,2}[.!?\s]*")
 
 
-def statement_end(text: str, start: int, language: str, *, is_question: bool) -> int | None:
-    """Return where the statement ends that starts at `start`; None if it is asked."""
-    starts = [start, *(match.end() for match in _BOUNDARY.finditer(text, start))]
-    ends = [*(match.start() for match in _BOUNDARY.finditer(text, start)), len(text)]
+def statement_end(
+    text: str, found: tuple[int, int], language: str, *, is_question: bool
+) -> int | None:
+    """Return where the statement ends that begins with what was found; None if it is asked."""
+    start, known = found
+    bounds = [match for match in _BOUNDARY.finditer(text, start) if match.end() >= known]
+    starts = [start, *(match.end() for match in bounds)]
+    ends = [*(match.start() for match in bounds), len(text)]
     stop = start
     is_cut = False
     for number, (begin, end) in enumerate(zip(starts, ends, strict=True)):
@@ -37,15 +41,31 @@ def statement_end(text: str, start: int, language: str, *, is_question: bool) ->
     asked = phrase(language, "asks")
     if asked.search(text, start, stop) or phrase(language, "tag").search(text, stop):
         return None
-    return None if is_question and not is_cut else stop
+    if is_question and not is_cut:
+        return None
+    return _without_moment(text, start, stop, language)
+
+
+def _without_moment(text: str, start: int, stop: int, language: str) -> int:
+    """Return the end of a statement without a last part that is about the moment or the task."""
+    end = stop
+    while any(phrase(language, key).search(text, start, end) for key in ("passing", "state")):
+        joins = [match.start() for match in phrase(language, "joins").finditer(text, start, end)]
+        if not joins:
+            return stop
+        end = joins[-1]
+    return end
 
 
 def _continues(clause: str, language: str) -> bool:
     """Return whether a clause belongs to the statement before it."""
-    if phrase(language, "passing").search(clause):
+    if any(phrase(language, key).search(clause) for key in ("passing", "state")):
         return False
-    if phrase(language, "continues").match(clause):
+    # "We travel in a van, seven metres long."
+    if any(phrase(language, key).match(clause) for key in ("continues", "count")):
         return True
     if _ITEM.fullmatch(clause) and not phrase(language, "orders").match(clause):
         return True
-    return any(cue.is_plain and cue.pattern.match(clause) for cue in cues(language))
+    lowered = clause.lower()
+    plain = (cue for cue in cues(language) if cue.is_plain and cue.may_match(lowered))
+    return any(cue.pattern.match(clause) for cue in plain)

@@ -31,9 +31,23 @@ class Cue:
     # The sentence must contain one of these, in lower case.
     needs: Sequence[str]
     # The group `claim` is what is stated; of a plain statement it is only the beginning.
-    pattern: re.Pattern[str]
+    source: str
     language: str
     is_plain: bool = False
+    # Any verb may follow its subject, so what it finds is checked more strictly.
+    is_open: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled at its first use: a session needs few of them."""
+        return _compiled(self.source)
+
+    def may_match(self, lowered: str) -> bool:
+        """Return whether a text in lower case has a word that the cue needs."""
+        for word in self.needs:  # noqa: SIM110 (a generator takes three times as long)
+            if word in lowered:
+                return True
+        return False
 
     @property
     def corrects(self) -> bool:
@@ -45,9 +59,14 @@ def _file(language: str) -> str:
     return f"{language}/extract"
 
 
+@cache
+def _compiled(source: str) -> re.Pattern[str]:
+    return re.compile(source)
+
+
 def _cue(language: str, entry: Mapping[str, Any]) -> Cue:
-    compiled = re.compile(written_out(_file(language), entry["pattern"]))
-    return Cue(**{**entry, "pattern": compiled, "language": language})
+    fields = {name: value for name, value in entry.items() if name != "pattern"}
+    return Cue(**fields, source=written_out(_file(language), entry["pattern"]), language=language)
 
 
 @cache
@@ -86,5 +105,5 @@ def languages_of(texts: Iterable[str], otherwise: tuple[str, ...] = LANGUAGES) -
     counts = {language: len(phrase(language, "marks").findall(sample)) for language in LANGUAGES}
     most = max(counts.values())
     if most < _MARKS_MIN:
-        return otherwise
+        return tuple(name for name in otherwise if name != "zh" or counts["zh"])
     return tuple(name for name in LANGUAGES if counts[name] >= _MARKS_SHARE * most)

@@ -25,6 +25,8 @@ SAID_SHARE: Final = 0.8
 SUBJECT_SHARE: Final = 0.6
 # The same for one that also names the old value.
 MIN_SHARE: Final = 0.5
+# A clause of more new words is no value alone.
+BARE_SIZE: Final = 3
 # A subject of fewer words is a verb alone, unless the agent just said the memory.
 MIN_SUBJECT_WORDS: Final = 2
 _SIGNS: Final = ("opens_revision", "denies", "ends_value", "turns", "moves")
@@ -124,14 +126,21 @@ class _Reading:
 
     def _is_bound(self, clause: _Clause, kept: Sequence[str]) -> bool:
         """Return whether a clause is about the memory, not only the value that is over."""
-        if self._is_said:
-            return True
         shared = [word for word in kept if _has_like(clause.words, word)]
+        if self._is_said:
+            return self._is_bare(clause) or bool(shared) or self._is_own([clause])
         if not kept:
             return self._is_own([clause])
         # "The proxy" and "the API" may listen on one port.
         is_subject = self._is_own([clause]) or kept[0] in shared
         return is_subject and _size(shared) >= max(1.0, MIN_SHARE * _size(kept))
+
+    def _is_bare(self, clause: _Clause) -> bool:
+        """Return whether a clause is no more than a value, such as "it's 5433"."""
+        if phrase(self._language, "points").match(clause.text):
+            return _size(self._new_words(clause)) <= BARE_SIZE
+        han_count = sum(map(bool, map(_HAN.match, clause.words)))
+        return len(clause.words) - han_count / 2 <= BARE_SIZE
 
     def _shared_count(self, clause: _Clause, kept: Sequence[str]) -> int:
         return sum(_has_like(clause.words, word) for word in kept)
@@ -141,7 +150,8 @@ class _Reading:
         for clause in self._clauses:
             named = [at for at, word in enumerate(clause.words) if _has_like(over, word)]
             new = self._new_words(clause)
-            if named and new and clause.words.index(new[-1]) > named[-1]:
+            takes_over = phrase(self._language, "takes_over").search(clause.text)
+            if named and new and (takes_over or clause.words.index(new[-1]) > named[-1]):
                 others = [word for word in kept if _has_like(clause.words, word)]
                 if others or self._is_said:
                     return self._revision(clause, self._cleaned(clause))
@@ -151,6 +161,9 @@ class _Reading:
         """Return whether a clause asks for something, or draws a conclusion for the task."""
         text = clause.text.replace("’", "'")
         leaves = phrase(self._language, "leaves").match(" " + text)
+        if turned := phrase(self._language, "turns").match(text):
+            # "Now do the same there."
+            text = text[turned.end() :].lstrip()
         is_plain = phrase(self._language, "standing_order").match(text) is None
         return bool(leaves or (phrase(self._language, "orders").match(text) and is_plain))
 
@@ -158,20 +171,35 @@ class _Reading:
 
     def _read(self, spoken: Sequence[Spoken]) -> Iterator[_Clause]:
         """Yield the clauses of the sentences, without those that suppose or report something."""
-        denies, ends = (phrase(self._language, key) for key in ("denies", "ends_value"))
         for one in spoken:
             bare = one.bare.replace("’", "'")
-            if any(phrase(self._language, key).search(bare) for key in ("supposes", "others")):
+            if self._is_unstated(bare):
                 continue
             for start, stop in self._spans(bare):
                 text, plain = one.text[start:stop].strip(), bare[start:stop].strip()
                 if not plain:
                     continue
-                denial, end = denies.search(plain), ends.search(plain)
+                denial, end = self._sign("denies", plain), self._sign("ends_value", plain)
                 over = plain[denial.end() :] if denial else plain[: end.start()] if end else ""
                 is_denial = denial is not None or end is not None
                 words = tuple(_words(plain))
                 yield _Clause(text, words, is_denial, tuple(_words(over)), one.text)
+
+    def _is_unstated(self, bare: str) -> bool:
+        """Return whether a sentence supposes or reports something, but for its consequence."""
+        leaves = phrase(self._language, "leaves").search(bare)
+        stated = bare[: leaves.start()] if leaves else bare
+        reported = phrase(self._language, "said_by_agent").sub("", bare)
+        return bool(
+            phrase(self._language, "supposes").search(stated)
+            or phrase(self._language, "others").search(reported)
+        )
+
+    def _sign(self, name: str, plain: str) -> re.Match[str] | None:
+        """Return where a clause has a word that denies or ends something, and the memory not."""
+        memory = f" {self._memory.lower()} ".replace("’", "'")
+        found = phrase(self._language, name).finditer(plain)
+        return next((one for one in found if f" {one.group().lower()} " not in memory), None)
 
     def _spans(self, bare: str) -> Iterator[tuple[int, int]]:
         """Yield where clauses begin and end; a contrast is a clause of its own."""
@@ -210,7 +238,8 @@ class _Reading:
         for clause in stated:
             new = self._new_words(clause)
             is_change = turns.search(clause.text.replace("’", "'")) is not None
-            if not new or not (is_change or self._is_answer):
+            adds = phrase(self._language, "adds").search(clause.text)
+            if adds or not new or not (is_change or self._is_answer):
                 continue
             over = self._other_value(clause)
             kept = [word for word in self._content if word not in over]
@@ -218,7 +247,9 @@ class _Reading:
             if over:
                 is_bare = self._is_said and self._is_answer and len(new) <= 2
                 is_known = self._is_said or _size(shared) >= MIN_SUBJECT_WORDS
-                is_about = bool(kept) and len(shared) >= SUBJECT_SHARE * len(kept)
+                is_about = bool(kept) and (
+                    len(shared) >= SUBJECT_SHARE * len(kept) or self._has_subject(shared, over)
+                )
                 if is_bare or (is_about and is_known):
                     return self._made(clause, over, kept)
             elif (
@@ -228,6 +259,11 @@ class _Reading:
             ):
                 return self._revision(clause, self._cleaned(clause))
         return self._by_move(stated)
+
+    def _has_subject(self, shared: Sequence[str], over: set[str]) -> bool:
+        """Return whether some words are all that the memory has before its value."""
+        first = min(self._content.index(word) for word in over)
+        return first > 0 and set(self._content[:first]) <= set(shared)
 
     def _by_move(self, stated: Sequence[_Clause]) -> Revision | None:
         """Return the revision by a clause in which the user moved, if the memory says where to."""
@@ -252,15 +288,29 @@ class _Reading:
         while spot and not _has_like(clause.words, content[spot - 1]):
             spot -= 1
         known = [_has_like(clause.words, word) for word in content[:spot]]
+        if spot == len(content):
+            return self._value_within(clause)
         is_repeated = any(known) if self._is_said else all(known)
         return set(content[spot:]) if spot and is_repeated else set()
 
+    def _value_within(self, clause: _Clause) -> set[str]:
+        """Return the one word that a clause replaces between words of what the agent just said.
+
+        Without an answer such as "no" it must be a number: another word may be another subject.
+        """
+        gone = [word for word in self._content if not _has_like(clause.words, word)]
+        if not self._is_said or len(gone) != 1:
+            return set()
+        count = phrase(self._language, "count")
+        is_count = bool(count.fullmatch(gone[0])) and any(map(count.fullmatch, clause.words))
+        return set(gone) if is_count or self._is_answer else set()
+
     def _is_passed(self, clause: _Clause, new: Sequence[str]) -> bool:
-        """Return whether a clause names the memory's value and ends in another one."""
-        if not self._content or not _has_like(clause.words, self._content[-1]):
-            return False
-        at = max(at for at, word in enumerate(clause.words) if _has_like({self._content[-1]}, word))
-        return clause.words.index(new[-1]) > at
+        """Return whether a clause names the memory's value and then another one."""
+        values = {word for word in self._content if _NUMBER.fullmatch(word)}
+        values = values or set(self._content[-1:])
+        places = [at for at, word in enumerate(clause.words) if _has_like(values, word)]
+        return bool(places) and clause.words.index(new[-1]) > max(places)
 
     def _new_words(self, clause: _Clause) -> list[str]:
         """Return the content words of a clause that the memory does not have."""
@@ -344,6 +394,8 @@ def _has_like(words: Collection[str], word: str) -> bool:
         return True
     if _HAN.match(word) or any(char.isdigit() for char in word):
         return False
+    if f"{word}s" in words or word.removesuffix("s") in words:
+        return True
     same, stem = SAME_AS.get(word, word), _stem(word)
     return any(SAME_AS.get(other, other) == same or _stem(other) == stem for other in words)
 

@@ -99,7 +99,13 @@ _TAUTOLOGY: Final = re.compile(
 )
 # A shorter word has another meaning with another ending.
 _STEM_CHARS: Final = 4
+# Less than that states nothing: "go on" may, "ok" and "p4567" do not.
+_TWO_WORDS: Final = re.compile(
+    r"[^\W\d_]{2}[^\n]{0,40}[\W_][^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\w['\u2019]\w"
+)
 _HAN_PAIR: Final = re.compile("[\u4e00-\u9fff]{1,2}")
+# "My sister wrote that ..." reports another statement: its verb stands near the subject.
+REPORT_CHARS: Final = 16
 # A plain statement may stand after clauses that only suppose or report another one.
 MATCH_LIMIT: Final = 4
 
@@ -133,7 +139,7 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
     has_acted = False
     for index, turn in enumerate(turns):
         has_acted = has_acted or turn.role in _AGENT_ROLES
-        if turn.role != "user":
+        if turn.role != "user" or not _TWO_WORDS.search(turn.text):
             continue
         spoken = turn_sentences(turn)
         languages = languages_of(sentence.bare for sentence in spoken)
@@ -141,9 +147,9 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         for sentence in spoken:
             # A short sentence may not tell its language.
             for language in languages_of((sentence.bare,), languages):
-                found = _claim(sentence, index, _usable(language, has_acted, is_denied))
-                if found is not None:
-                    yield found
+                found = tuple(_claims(sentence, index, _usable(language, has_acted, is_denied)))
+                yield from found
+                if found:
                     break
             plain = sentence.bare.replace("\u2019", "'")
             is_denied = any(phrase(one, "denial").fullmatch(plain) for one in languages)
@@ -152,16 +158,30 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
 def without_questions(text: str) -> str:
     """Return a text without its questions; of a question, what it states on the way stays."""
     spoken = split_sentences(text)
-    if not any(sentence.is_question for sentence in spoken):
+    asked = [_is_asked(sentence) for sentence in spoken]
+    if not any(asked):
         return text
     kept: list[str] = []
-    for sentence in spoken:
-        if not sentence.is_question:
+    for sentence, is_asked in zip(spoken, asked, strict=True):
+        if not is_asked:
             kept.append(sentence.text)
             continue
-        stated = statements([Turn("user", sentence.text)])
+        stated = statements([Turn("user", sentence.text)]) if sentence.is_question else ()
         kept += [f"{found.content}." for found in stated if isinstance(found, FoundClaim)]
     return " ".join(kept)
+
+
+def only_asks(text: str) -> bool:
+    """Return whether a text has questions and states nothing."""
+    return bool(text.strip()) and not without_questions(text).strip()
+
+
+def _is_asked(sentence: Spoken) -> bool:
+    """Return whether a sentence is a question, with or without its mark."""
+    if sentence.is_question:
+        return True
+    bare = sentence.bare.replace("\u2019", "'")
+    return any(phrase(one, "question").search(bare) for one in languages_of((bare,)))
 
 
 def reason_to_decline(content: str, language: str = "en") -> str | None:
@@ -189,11 +209,13 @@ def reason_to_decline(content: str, language: str = "en") -> str | None:
     return "it states the obvious" if _TAUTOLOGY.match(content.lower()) else None
 
 
-def _reason_to_decline_plain(content: str, language: str) -> str | None:
+def _reason_to_decline_plain(content: str, language: str, *, is_order: bool) -> str | None:
     """Return why a plain statement would not help later: it is about now, or says too little."""
     passing = phrase(language, "passing").search(content)
     if passing:
         return f"it is about the current task ({passing.group().lower()[:40]!r})"
+    if is_order:
+        return None
     if phrase(language, "state").search(content):
         return "it is about how things are at the moment"
     if phrase(language, "pointer").match(content) or phrase(language, "vague").search(content):
@@ -223,13 +245,13 @@ def _usable(language: str, has_acted: bool, is_denied: bool) -> Iterator[Cue]:
             yield cue
 
 
-def _claim(sentence: Spoken, index: int, usable: Iterable[Cue]) -> FoundClaim | Declined | None:
-    """Return the claim of the first cue that a sentence matches, None when it only asks."""
+def _claims(sentence: Spoken, index: int, usable: Iterable[Cue]) -> Iterator[FoundClaim | Declined]:
+    """Yield the claims that a sentence states; none if it only asks."""
     plain = sentence.bare.replace("\u2019", "'")
     lowered = plain.lower()
     starts: list[tuple[int, int, int, Cue]] = []
     for order, cue in enumerate(usable):
-        if not any(word in lowered for word in cue.needs):
+        if not cue.may_match(lowered):
             continue
         for match in islice(cue.pattern.finditer(plain), MATCH_LIMIT if cue.is_plain else 1):
             start, end = match.span("claim")
@@ -237,30 +259,35 @@ def _claim(sentence: Spoken, index: int, usable: Iterable[Cue]) -> FoundClaim | 
                 starts.append((start, order, end, cue))
                 continue
             found = _read_match(sentence, plain, cue, start, end)
-            return _judged(found, cue, index, sentence.text, plain[:start]) if found else None
-    # The first plain statement of the sentence, and those that continue it, are one claim.
+            if found:
+                yield _judged(found, cue, index, sentence.text, plain[:start])
+            return
+    stop = 0
     for start, _, end, cue in sorted(starts, key=lambda one: one[:2]):
-        found = _read_match(sentence, plain, cue, start, end)
+        # A plain statement and those that continue it are one claim.
+        found = None if start < stop else _read_match(sentence, plain, cue, start, end)
         if found is not None:
-            return _judged(found, cue, index, sentence.text, plain[:start])
-    return None
+            stop = start + len(found)
+            yield _judged(found, cue, index, sentence.text, plain[:start])
 
 
 def _read_match(sentence: Spoken, plain: str, cue: Cue, start: int, end: int) -> str | None:
     """Return what a sentence states from `start` on; None if it is supposed, asked or reported."""
     before = plain[:start]
-    if any(phrase(cue.language, key).search(before) for key in ("supposed", "others")):
+    unstated = ("supposed", "others", "narrates") if cue.is_open else ("supposed", "others")
+    if any(phrase(cue.language, key).search(before) for key in unstated):
         return None
     if cue.is_plain:
-        stop = statement_end(plain, start, cue.language, is_question=sentence.is_question)
-        return None if stop is None else sentence.text[start:stop]
+        stop = statement_end(plain, (start, end), cue.language, is_question=sentence.is_question)
+        report_end = end + REPORT_CHARS if cue.is_open else end
+        if stop is None or phrase(cue.language, "others").search(plain, start, report_end):
+            return None
+        return sentence.text[start:stop]
     statement = _statement(sentence, cue, (start, end))
     return statement if statement.strip() else None
 
 
-def _judged(
-    statement: str, cue: Cue, index: int, quote: str, before: str
-) -> FoundClaim | Declined | None:
+def _judged(statement: str, cue: Cue, index: int, quote: str, before: str) -> FoundClaim | Declined:
     """Return a claim on one line, with a capital letter and no loose end, or why it is declined."""
     language = cue.language
     content = " ".join(statement.split()).rstrip("?")
@@ -289,7 +316,8 @@ def _judged(
         is_plain=cue.is_plain,
     )
     if cue.is_plain:
-        reason = _reason_to_decline_plain(content, language)
+        is_order = cue.way == "rule"
+        reason = _reason_to_decline_plain(content, language, is_order=is_order)
     elif cue.corrects:
         reason = _reason_to_decline_correction(content, language, is_order=is_order)
     else:
