@@ -2,7 +2,7 @@
 
 Streams of real sessions are replayed with ratings of the shown memories. Some memories are planted:
 each has the words that the sessions ask with most, and misleads. The agent rates it low in every
-session that shows it. After three such sessions it must be out of the first ten, and stay out.
+session that shows it. After two such sessions it must be out of the first ten, and stay out.
 
 Then the same number of low ratings falls on shown memories by lot. That must not cost the served
 ranking more than the bar, compared with a replay in which those ratings are 0.
@@ -49,7 +49,7 @@ DEPTH = 10
 PLANTED_COUNT = 5
 # Sessions before the memories are planted.
 PLANTED_AFTER = 10
-SHOWN_MAX = 3
+SHOWN_MAX = 2
 LOW_RATING = -0.8
 # The chance of a shown memory to be rated low by lot.
 LOW_SHARE = 0.05
@@ -157,10 +157,10 @@ def planted_report(streams: Sequence[str], way: Way, seed: int, limit: int | Non
     late = [place for one in planted for place in one.places_after]
     often = [one for one in planted if one.shown >= SHOWN_MAX]
     note = f"{sum(place <= DEPTH for place in early)} of {len(early)} sessions"
-    report.at_least("in the first ten before three bad sessions", _share(early), 0.2, note)
-    report.at_least("planted memories shown in three sessions", len(often), 3)
+    report.at_least("in the first ten before two bad sessions", _share(early), 0.02, note)
+    report.at_least("planted memories shown in two sessions", len(often), 3)
     note = f"{sum(place <= DEPTH for place in late)} of {len(late)} sessions"
-    report.at_most("in the first ten after three bad sessions", _share(late), 0.0, note)
+    report.at_most("in the first ten after two bad sessions", _share(late), 0.0, note)
     most = max((one.shown for one in planted), default=0)
     report.at_most("most sessions that showed one of them", most, SHOWN_MAX)
     return report
