@@ -66,7 +66,14 @@ class Lexicon:
     dates: frozenset[str]
     same: dict[str, str]
     units: dict[str, str]
+    # Each unit with the units of its measure, largest first, and its size in the smallest one.
+    measures: dict[str, tuple[tuple[tuple[str, int], ...], int]]
     numbers: dict[str, str]
+    # The verb of a noun that names an action, and of one that names a value.
+    nominals: dict[str, str]
+    attribute_verbs: dict[str, str]
+    # The singular of each irregular plural.
+    plurals: dict[str, str]
     # Each word with its opposites.
     antonyms: dict[str, frozenset[str]]
     # Each form of an irregular verb with its first form, and the forms of the past.
@@ -76,10 +83,28 @@ class Lexicon:
     endings: tuple[str, ...]
     openers: tuple[Phrase, ...]
     short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
+    # The verb for a verb and its particle: "collect" for "pick up".
+    phrasal: dict[Phrase, str]
     # Phrases of change by kind, longest first.
     cues: dict[str, tuple[Phrase, ...]]
     # The phrases of the kinds that stay in a text, by first word.
     marks: dict[str, tuple[tuple[str, Phrase], ...]]
+
+    @property
+    def particle_verbs(self) -> dict[tuple[str, str], str]:
+        """The stem of the verb for the stem of another verb and its particle."""
+        return _particle_verbs(self.language)
+
+    def singular(self, word: str) -> str:
+        """Return the singular of a noun by its ending."""
+        if word in self.plurals:
+            return self.plurals[word]
+        if word.endswith("ies") and len(word) > 4:
+            return word[:-3] + "y"
+        if word.endswith(("sses", "ches", "shes", "xes")):
+            return word[:-2]
+        is_plural = word.endswith("s") and not word.endswith(("ss", "us", "is"))
+        return word[:-1] if is_plural and len(word) > 3 else word
 
     def stem(self, word: str) -> str:
         """Return a word without the endings that another phrasing of a claim alters."""
@@ -97,8 +122,16 @@ def lexicon(language: str) -> Lexicon:
 
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
-    same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
     irregular = [line.split() for line in groups.get("irregular", ())]
+    forms = {line[0]: line for line in irregular}
+    inflected = [
+        *(form for verbs in groups.get("verbs", ()) for form in _verb_forms(verbs.split(), forms)),
+        *(form for nouns in groups.get("nouns", ()) for form in _noun_forms(nouns)),
+    ]
+    listed = {key: groups.get(key, ()) for key in ("same", "spellings", "related", "adjectives")}
+    same = first_of_group(
+        (*listed["same"], *listed["spellings"], *inflected, *listed["related"], *listed["adjectives"])
+    )
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
 
     def mapped(key: str) -> frozenset[str]:
@@ -125,13 +158,13 @@ def lexicon(language: str) -> Lexicon:
         mapped("be"),
         mapped("agents"),
         articles | words("fillers") | prepositions | mapped("be") | words("light"),
-        words("light_verbs"),
+        mapped("light_verbs"),
         words("companions"),
         words("frequency"),
-        words("wishes"),
+        mapped("wishes"),
         words("first_person"),
-        words("puts"),
-        words("goes"),
+        mapped("puts"),
+        mapped("goes"),
         words("prefixes"),
         words("attributes"),
         words("many_valued"),
@@ -144,14 +177,19 @@ def lexicon(language: str) -> Lexicon:
         words("dates"),
         same,
         first_of_group(groups.get("units", ())),
+        _measures(groups.get("measures", ())),
         _numbers(content.get("numbers", {})),
+        content.get("nominals", {}),
+        _firsts(groups.get("attribute_verbs", ())),
+        _firsts(groups.get("plurals", ())),
         _opposites(groups.get("antonyms", ())),
         {form: line[0] for line in irregular for form in line},
         frozenset(form for line in irregular for form in line[1:] if form != line[0]),
         frozenset(form for line in irregular for form in line[1:]),
         tuple(content.get("endings", ())),
         _phrases(phrases.get("openers", ()), language),
-        _by_first_word(content.get("short_forms", {}), language),
+        _by_first_word(_short_forms(content, forms), language),
+        {tuple(verb.split()): meaning for verb, meaning in content.get("phrasal", {}).items()},
         cues,
         _marks(cues),
     )
@@ -181,6 +219,74 @@ def first_of_group(groups: Iterable[str]) -> dict[str, str]:
         first = next((found[word] for word in words if word in found), words[0])
         found.update((word, first) for word in words if word not in found)
     return found
+
+
+def _measures(
+    groups: Iterable[str],
+) -> dict[str, tuple[tuple[tuple[str, int], ...], int]]:
+    found = {}
+    for group in groups:
+        smallest, *steps = group.split()
+        sizes = [(smallest, 1)]
+        for factor, name in zip(steps[::2], steps[1::2], strict=True):
+            sizes.append((name, sizes[-1][1] * int(factor)))
+        found.update((name, (tuple(reversed(sizes)), size)) for name, size in sizes)
+    return found
+
+
+def _firsts(groups: Iterable[str]) -> dict[str, str]:
+    """Return each further word of a group with the first one."""
+    return {word: group.split()[0] for group in groups for word in group.split()[1:]}
+
+
+def _verb_forms(verbs: Sequence[str], irregular: dict[str, list[str]]) -> list[str]:
+    """Return a group for each form of interchangeable verbs: "begin start", "begins starts"."""
+    made = [verb_forms(verb, irregular.get(verb, ())) for verb in verbs]
+    return [" ".join(dict.fromkeys(forms)) for forms in zip(*made, strict=True)]
+
+
+def verb_forms(verb: str, irregular: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the forms of an English verb: plain, with s, past, participle, with ing."""
+    if re.search(r"[^aeiou]y$", verb):
+        third, past = f"{verb[:-1]}ies", f"{verb[:-1]}ied"
+    else:
+        third = f"{verb}es" if re.search(r"(?:s|x|z|ch|sh|o)$", verb) else f"{verb}s"
+        past = f"{verb}d" if verb.endswith("e") else f"{_doubled(verb)}ed"
+    silent = verb.endswith("e") and not verb.endswith(("ee", "oe", "ye"))
+    ing = f"{verb[:-1] if silent else _doubled(verb)}ing"
+    forms = tuple(irregular)[1:]
+    return (verb, third, forms[0] if forms else past, forms[-1] if forms else past, ing)
+
+
+def _short_forms(content: dict[str, Any], irregular: dict[str, list[str]]) -> dict[str, str]:
+    """Return the phrases with a shorter form, with all forms of the verbs in them."""
+    made: dict[str, str] = {}
+    for phrase, short in content.get("phrasal", {}).items():
+        (verb, *rest), (meaning, *more) = phrase.split(), short.split()
+        forms = verb_forms(verb, irregular.get(verb, ()))
+        meanings = verb_forms(meaning, irregular.get(meaning, ()))
+        for form, one in zip(forms, meanings, strict=True):
+            made.setdefault(" ".join((form, *rest)), " ".join((one, *more)))
+    for phrase, short in content.get("copular", {}).items():
+        meaning, *more = short.split()
+        is_verb = meaning not in {"is", "can", "must", "may", "should", "will"}
+        plain, third, past, *_ = verb_forms(meaning, irregular.get(meaning, ()))
+        for be, form in (("is", third), ("am|are", plain), ("was|were", past)):
+            if is_verb or be != "was|were":
+                made[f"{be} {phrase}"] = " ".join((form if is_verb else meaning, *more))
+    return made | content.get("short_forms", {})
+
+
+def _doubled(verb: str) -> str:
+    """Return a verb with its last consonant doubled where an ending requires it: "stopp"."""
+    return verb + verb[-1] if re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$", verb) else verb
+
+
+def _noun_forms(nouns: str) -> tuple[str, str]:
+    """Return the groups of interchangeable nouns in the singular and in the plural."""
+    made = [re.sub(r"([^aeiou])y$", r"\1ie", noun) for noun in nouns.split()]
+    plurals = [f"{noun}es" if re.search(r"(?:s|x|ch|sh)$", noun) else f"{noun}s" for noun in made]
+    return nouns, " ".join(plurals)
 
 
 def language_scores(words: Iterable[str]) -> dict[str, int]:
@@ -262,6 +368,16 @@ def _numbers(content: dict[str, str]) -> dict[str, str]:
     small = {word: str(value) for value, word in enumerate(content.get("small", "").split())}
     tens = {word: str(v * 10) for v, word in enumerate(content.get("tens", "").split(), 3)}
     return {**small, **tens}
+
+
+@cache
+def _particle_verbs(language: str) -> dict[tuple[str, str], str]:
+    words = lexicon(language)
+    return {
+        (words.stem(phrase[0]), phrase[1]): words.stem(words.same.get(meaning, meaning))
+        for phrase, meaning in words.phrasal.items()
+        if len(phrase) == 2 and " " not in meaning
+    }
 
 
 @lru_cache(maxsize=8192)

@@ -22,8 +22,9 @@ _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been",
 def orders(units: list[Unit]) -> list[Unit]:
     """Return the units of an order without "you must"."""
     keys = [unit.key for unit in units]
-    if keys[:2] == ["you", "must"] and len(keys) > 2:
-        return [replace(units[2], is_first=True), *units[3:]]
+    size = 2 if keys[:2] == ["you", "must"] else 1 if keys[:1] == ["must"] else 0
+    if size and len(keys) > size:
+        return [replace(units[size], is_first=True), *units[size + 1 :]]
     return units
 
 
@@ -33,6 +34,8 @@ def without_never(units: list[Unit]) -> list[Unit]:
     if "never" not in keys or "not" in keys or set(keys) & _PERFECT:
         return units
     spot = keys.index("never")
+    if keys[spot + 1 : spot + 2] == ["to"]:
+        units, keys = [*units[: spot + 1], *units[spot + 2 :]], [*keys[: spot + 1], *keys[spot + 2 :]]
     verb = keys[spot + 1] if spot + 1 < len(keys) else ""
     if not verb.isalpha() or verb in lexicon("en").past or verb.endswith("ed"):
         return units
@@ -58,6 +61,7 @@ def one_subject(units: Iterator[Unit]) -> Iterator[Unit]:
 _USER: Final = {"i": "user", "me": "user", "my": "user's", "mine": "user's", "myself": "themselves"}
 _WE: Final = {"we": "we", "us": "we", "our": "we's", "ours": "we's", "ourselves": "themselves"}
 _THEIR: Final = {"their": "user's", "his": "user's", "her": "user's", "they": "user"}
+_TEAM: Final = {"its": "we's", "their": "we's", "they": "we"}
 _SELVES: Final = {"himself": "themselves", "herself": "themselves"}
 
 
@@ -71,6 +75,7 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         is_note = True
     index = 0
     agrees = starts_bare
+    is_team = False
     while index < len(units):
         unit = units[index]
         key = unit.key
@@ -85,10 +90,11 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
                 key = "we"
         elif unit.kind == "word" or key == "I":
             key = _USER.get(key) or _WE.get(key) or (_THEIR.get(key) if is_note else None) or key
-            key = _SELVES.get(key, key)
+            key = (_TEAM.get(key) if is_team else None) or _SELVES.get(key, key)
         if agrees and unit.kind == "word" and key not in _ADVERBS:
             key = _plain_verb(key)
             agrees = False
+        is_team |= key == "we" and unit.key == "team"
         if (key == "user" == unit.key and index <= 2) or (key == "we" and unit.key == "team"):
             agrees = True
         elif unit.key in {"and", "but"} and is_note and following.removesuffix("s") != following:

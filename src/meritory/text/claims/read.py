@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from meritory.text.normalize import unified
-from meritory.text.words import ACRONYMS, NEGATIONS, NUMBER_WORDS, UNITS
+from meritory.text.words import ACRONYMS, NEGATIONS, NUMBER_WORDS, TITLES, UNITS
 
 UnitKind = Literal["word", "number", "identifier", "path", "quote", "symbol"]
 
@@ -53,6 +53,8 @@ class Unit:
     before: str = ""
     is_capital: bool = False
     is_first: bool = False
+    # The article that the normal form dropped before it.
+    article: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ def units_of(text: str) -> tuple[Unit, ...]:
     for match in _UNIT.finditer(clean):
         before = clean[end : match.start()]
         is_first = not units or _SENTENCE_END.search(before) is not None
+        if is_first and units and units[-1].key in TITLES and before.strip() == ".":
+            is_first = False
         mark = before.strip() + ("\n" if "\n" in before else "")
         for key, kind, is_capital in _read_unit(match, units[-1] if units else None):
             units.append(Unit(kind, key, mark, is_capital, is_first))

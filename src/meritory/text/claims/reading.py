@@ -18,7 +18,8 @@ from meritory.text.claims.lexicon import (
 )
 from meritory.text.claims.persons import one_subject, orders, persons, with_subjects, without_never
 from meritory.text.claims.read import Unit, units_of, values_of
-from meritory.text.claims.spelling import spelled
+from meritory.text.claims.sentences import Readings, in_general, readings_of
+from meritory.text.claims.spelling import measured, spelled
 from meritory.text.words import UNITS
 
 # Words before "used to" that make it another phrase.
@@ -26,6 +27,8 @@ _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", 
 MAX_GAP_UNITS: Final = 12
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
+# "Takes two hours", not "takes lessons".
+_TAKES: Final = {"take": "last", "takes": "lasts", "took": "lasted"}
 _OWNERS: Final = frozenset({"user's", "we's"})
 
 
@@ -70,6 +73,16 @@ class Claim:
         )
 
     @cached_property
+    def readings(self) -> Readings:
+        """The readings of an English sentence as parts."""
+        return readings_of(self.units, self.lexicon)
+
+    @cached_property
+    def general_readings(self) -> Readings:
+        """The readings with things of a kind in the singular."""
+        return in_general(self.readings, self.units, self.lexicon)
+
+    @cached_property
     def topic(self) -> frozenset[str]:
         """The stems of its content."""
         return frozenset(self.stems[index] for index in self.content)
@@ -106,7 +119,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     typed = tuple(unit.key for unit in units)
     if chosen == "en":
         units = list(one_subject(persons(orders(units), words)))
-    kept = tuple(_meaningful(units, words))
+    kept = tuple(measured(list(_meaningful(units, words)), words))
     return Claim(
         text,
         chosen,
@@ -123,8 +136,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
 
 def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units without the silent words, each word as the first of its group."""
-    mark = ""
-    previous = ""
+    mark = previous = article = ""
     for index, unit in enumerate(units):
         mark = mark or unit.before
         following = units[index + 1] if index + 1 < len(units) else None
@@ -140,8 +152,11 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         # Part of a name has meaning: "plan A", "The Power", "Really Right Stuff".
         is_named = unit.is_capital and not unit.is_first and words.language != "de"
         is_silent = not is_named and key in words.silent
+        if key in _TAKES and following is not None and following.kind == "number":
+            key = _TAKES[key]
         # A claim means the same without a silent word.
         if unit.kind == "word" and is_silent:
+            article = key if key in words.articles else article
             continue
         if unit.kind == "word" and key in words.negations and following and following.before:
             # "No, tests pass" is not "no tests pass".
@@ -150,9 +165,9 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             is_measure = previous == "number" and key in UNITS
             if not is_measure and previous == "number":
                 key = words.units.get(key, key)
-            key = key if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
-        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
-        mark, previous = "", unit.kind
+            key = UNITS[key] if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
+        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
+        mark, article, previous = "", "", unit.kind
 
 
 def _is_negation(unit: Unit | None) -> bool:
@@ -169,7 +184,7 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         if units[start].key in words.silent - words.articles:
             size = 1
         else:
-            heads = tuple(unit.key for unit in units[start:-1])
+            heads = tuple(unit.key.lower() for unit in units[start:-1])
             size = next((len(one) for one in words.openers if heads[: len(one)] == one), 0)
             if not size:
                 framed = words.cues["framed"]
@@ -181,6 +196,13 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         start += size
         opener_count += 1
     rest = units[start:]
+    # "..., by the way."
+    for phrase in words.cues["framed"]:
+        size = len(phrase)
+        ends = tuple(unit.key.lower() for unit in rest[-size:])
+        if len(rest) > size + 1 and ends == phrase and rest[-size].before[:1] in {",", "-"}:
+            rest = rest[:-size]
+            break
     if opener_count:
         # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True, before="")

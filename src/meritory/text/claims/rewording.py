@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from meritory.text.claims.lexicon import Lexicon, lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
+from meritory.text.claims.sentences import GENERAL, agree, subject_kind
 from meritory.text.claims.updates import PERSONS
 from meritory.text.claims.vetoes import veto
 
@@ -34,12 +35,24 @@ def rewording(old: Claim, new: Claim) -> str | None:
         return "same words, one of them with a hyphen"
     if old.language == "en" and (_is_generic(old, new) or _is_generic(new, old)):
         return "same words, each one and all of them"
+    if old.language == "en" and _is_same_sentence(old, new):
+        return "same words in the same parts of a sentence"
     if not _share_words(old, new):
         return None
     for check, reason in _WAYS:
         if check(old, new) or check(new, old):
             return reason
     return None
+
+
+def _is_same_sentence(old: Claim, new: Claim) -> bool:
+    """Return whether both texts have the same parts: who does what to what, where and when."""
+    if 2 * len(old.topic & new.topic) < min(len(old.topic), len(new.topic)):
+        return False
+    if agree(old.readings, new.readings):
+        return True
+    kinds = {subject_kind(claim.units, claim.lexicon) for claim in (old, new)}
+    return kinds in GENERAL and agree(old.general_readings, new.general_readings)
 
 
 def _share_words(old: Claim, new: Claim) -> bool:

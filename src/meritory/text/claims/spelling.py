@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -30,6 +31,10 @@ _MONTHS: Final = word_list(
 _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
+_DECIMAL: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
+_HOURS: Final = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
+# Words that no owner precedes: "Rosa's the secretary".
+_AFTER_IS: Final = frozenset({"a", "an", "the", "not", "also", "now", "still", "always"})
 _ORDINALS: Final = frozenset({"st", "nd", "rd", "th"})
 # British and other spellings of English, with the one that stands for them.
 _SPELLINGS: Final = (
@@ -58,6 +63,10 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         if pair := _read_together(unit, following):
             is_done = True
             yield from pair
+        elif unit.key in _HOURS and words.language == "en":
+            yield replace(unit, kind="number", key=_HOURS[unit.key])
+        elif unit.key == "'s" and following.key in _AFTER_IS and words.language == "en":
+            yield replace(unit, key="is")
         elif unit.kind == "symbol" and unit.key in _CURRENCIES | {"%"}:
             yield replace(unit, kind="word")
         elif unit.kind == "word" and unit.key in _ABOUT and following.kind == "number":
@@ -84,6 +93,28 @@ def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
     if following.key in _THOUSANDS and unit.key.isdigit():
         return (replace(unit, key=unit.key + _THOUSANDS[following.key]),)
     return ()
+
+
+def measured(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
+    """Yield the units with each measure in its largest whole unit: 2 h for 120 min."""
+    is_done = False
+    for unit, following in pairwise([*units, Unit("symbol", "")]):
+        scale = words.measures.get(following.key) if unit.kind == "number" else None
+        if is_done:
+            is_done = False
+        elif scale is None or not _DECIMAL.fullmatch(unit.key):
+            yield unit
+        else:
+            is_done = True
+            names, factor = scale
+            amount = Fraction(unit.key) * factor
+            name, size = next(
+                ((name, size) for name, size in names if (amount / size).denominator == 1), names[-1]
+            )
+            whole = amount / size
+            key = str(whole.numerator) if whole.denominator == 1 else f"{float(whole):g}"
+            yield replace(unit, key=key)
+            yield replace(following, key=name)
 
 
 def _dated(units: Sequence[Unit]) -> Iterator[Unit]:
