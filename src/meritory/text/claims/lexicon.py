@@ -58,6 +58,12 @@ class Lexicon:
     attributes: frozenset[str]
     many_valued: frozenset[str]
     one_valued: frozenset[str]
+    # Verbs of a role that one person has at a time, ordinal numbers, and what something may be
+    # at a time; words of `since` that an event may follow.
+    roles: frozenset[str]
+    ordinals: frozenset[str]
+    states: frozenset[str]
+    events: frozenset[str]
     bare_verbs: frozenset[str]
     clause_verbs: frozenset[str]
     fronting: frozenset[str]
@@ -94,6 +100,10 @@ class Lexicon:
     def particle_verbs(self) -> dict[tuple[str, str], str]:
         """The stem of the verb for the stem of another verb and its particle."""
         return _particle_verbs(self.language)
+
+    def is_past(self, word: str) -> bool:
+        """Return whether an English word has a form of the past."""
+        return word in self.past or (word.endswith("ed") and word[-3:] != "eed" and len(word) > 3)
 
     def singular(self, word: str) -> str:
         """Return the singular of a noun by its ending."""
@@ -169,6 +179,10 @@ def lexicon(language: str) -> Lexicon:
         words("attributes"),
         words("many_valued"),
         words("one_valued"),
+        mapped("roles"),
+        words("ordinals"),
+        mapped("states"),
+        words("events"),
         words("bare_verbs"),
         words("clause_verbs"),
         mapped("fronting"),
@@ -195,12 +209,12 @@ def lexicon(language: str) -> Lexicon:
     )
 
 
-# origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
+# actual: another value is the right one. origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
 # now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
 # since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
 # framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
 CUE_KINDS: Final = (
-    "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
+    "now", "actual", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
     "change", "new", "framed",
 )  # fmt: skip
 
@@ -393,7 +407,7 @@ def _stem(language: str, word: str) -> str:
         if language == "de" and word.startswith("ge") and len(word) > 5 and word[-1] in "tn":
             base = word[2:]
         for ending in words.endings:
-            left = base.removesuffix(ending)
+            left = base if base.endswith("ss") and ending == "s" else base.removesuffix(ending)
             if left != base and len(left) >= least and _VOWEL.search(left):
                 base = left
                 break

@@ -14,6 +14,7 @@ _SUBJECTS: Final = frozenset({"user", "we"})
 _ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
 
 
+MAX_DENIED_UNITS: Final = 6
 _WE_FORM: Final = re.compile(r"[a-zñáéí]{2,}(?:[aei]mos)$")
 
 _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been", "ever", "'d"})
@@ -28,6 +29,18 @@ def orders(units: list[Unit]) -> list[Unit]:
     return units
 
 
+def not_but(units: list[Unit]) -> list[Unit]:
+    """Return the units of "not in Ulm but in Kiel" as "in Kiel, not in Ulm"."""
+    keys = [unit.key for unit in units]
+    if "not" not in keys or "but" not in keys:
+        return units
+    start, middle = keys.index("not"), keys.index("but")
+    if not 1 < middle - start <= MAX_DENIED_UNITS or middle + 1 >= len(units):
+        return units
+    denied = [replace(units[start], before=","), *units[start + 1 : middle]]
+    return [*units[:start], *units[middle + 1 :], *denied]
+
+
 def without_never(units: list[Unit]) -> list[Unit]:
     """Return the units with "never" as "do not", unless the text is about the past."""
     keys = [unit.key for unit in units]
@@ -37,7 +50,7 @@ def without_never(units: list[Unit]) -> list[Unit]:
     if keys[spot + 1 : spot + 2] == ["to"]:
         units, keys = [*units[: spot + 1], *units[spot + 2 :]], [*keys[: spot + 1], *keys[spot + 2 :]]
     verb = keys[spot + 1] if spot + 1 < len(keys) else ""
-    if not verb.isalpha() or verb in lexicon("en").past or verb.endswith("ed"):
+    if not verb.isalpha() or lexicon("en").is_past(verb):
         return units
     changed = [replace(units[spot], key="not"), replace(units[spot + 1], key=_plain_verb(verb))]
     if _plain_verb(verb) != verb:
@@ -86,7 +99,7 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         elif key == "team" and index and keys[index - 1] in {"the", "our", "we's"}:
             if following == "'s":
                 key, step = "we's", 2
-            elif index == 1:
+            elif index == 1 and not _has_head(keys[2:], words):
                 key = "we"
         elif unit.kind == "word" or key == "I":
             key = _USER.get(key) or _WE.get(key) or (_THEIR.get(key) if is_note else None) or key
@@ -101,6 +114,11 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             agrees = following in words.bare_verbs
         yield unit if key == unit.key else replace(unit, key=key)
         index += step
+
+
+def _has_head(keys: Sequence[str], words: Lexicon) -> bool:
+    """Return whether "the team" only begins a noun: "the team lead is", "the team lunch has"."""
+    return len(keys) > 1 and keys[0] not in words.be and keys[1] in words.be | words.modals | {"has"}
 
 
 def _plain_verb(key: str) -> str:

@@ -128,9 +128,9 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
             yield UNITS.get(glued, glued), "word", False
     elif group == "word":
         yield from _read_word(body, previous)
-    elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+", body) and len(body) <= 12:
+    elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+[.,]?", body) and len(body) <= 12:
         # "and/or", "yes/no": words with a slash between them, not a path.
-        yield body, "word", False
+        yield body.rstrip(".,"), "word", False
     elif group in {"url", "path"}:
         yield body.rstrip(".,;:!?)"), "path", False
     else:

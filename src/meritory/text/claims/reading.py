@@ -16,7 +16,7 @@ from meritory.text.claims.lexicon import (
     language_scores,
     lexicon,
 )
-from meritory.text.claims.persons import one_subject, orders, persons, with_subjects, without_never
+from meritory.text.claims.persons import not_but, one_subject, orders, persons, with_subjects, without_never
 from meritory.text.claims.read import Unit, units_of, values_of
 from meritory.text.claims.sentences import Readings, in_general, readings_of
 from meritory.text.claims.spelling import measured, spelled
@@ -25,6 +25,7 @@ from meritory.text.words import UNITS
 # Words before "used to" that make it another phrase.
 _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
 MAX_GAP_UNITS: Final = 12
+MAX_SLIP_UNITS: Final = 9
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
 # "Takes two hours", not "takes lessons".
@@ -113,7 +114,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     if chosen == "es":
         units = list(with_subjects(units, words))
     elif chosen == "en":
-        units = without_never(units)
+        units = not_but(without_never(units))
     units = _with_phrases(units, words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
@@ -241,7 +242,23 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
     is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
+    if words.language == "en" and not is_corrected:
+        is_corrected = _cut_slip(units)
     return {"correction", "now"} if is_corrected else set()
+
+
+def _cut_slip(units: list[Unit]) -> bool:
+    """Remove "I misread the date:" from the start, and return whether it was there."""
+    keys = [unit.key for unit in units[:3]]
+    if not any(key.startswith("mis") and len(key) > 5 for key in keys) or keys[0] not in {"i", "we"}:
+        return False
+    reach = range(2, min(MAX_SLIP_UNITS, len(units) - 1))
+    end = next((place for place in reach if units[place].before[:1] in {",", ":", ".", ";", "-"}), 0)
+    if not end:
+        return False
+    del units[:end]
+    units[0] = replace(units[0], before="", is_first=True)
+    return True
 
 
 def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
@@ -257,6 +274,8 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     is_past = words.language != "en" or (used > 0 and keys[used - 1] not in _BEFORE_USED)
     if is_past and _cut_any(units, words.cues["past"]):
         found.add("past")
+    while _cut_any(units, words.cues["actual"]):
+        found |= {"now", "correction"}
     while _cut_any(units, words.cues["now"]):
         found.add("now")
     return found
@@ -298,10 +317,17 @@ def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = 
             end = find_phrase(keys, phrase[gap + 1 :], start + gap) if start >= 0 else -1
             if start < 0 or not 0 <= end - start <= MAX_GAP_UNITS:
                 continue
+            after = end + len(phrase) - gap - 1
+            if is_framed:
+                if start or after >= len(units) or not units[after].before:
+                    continue
+                del units[:after]
+                units[0] = replace(units[0], before="", is_first=True)
+                return True
             # "We use UPS, not DHL any more" is about UPS.
             if start and units[start].before[:1] in {",", "，"}:
                 continue
-            del units[end : end + len(phrase) - gap - 1]
+            del units[end:after]
             del units[start : start + gap]
             return True
         start = find_phrase(keys, phrase)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from meritory.text.claims.lexicon import Lexicon, lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
 from meritory.text.claims.sentences import GENERAL, agree, subject_kind
-from meritory.text.claims.updates import PERSONS
+from meritory.text.claims.values import PERSONS
 from meritory.text.claims.vetoes import veto
 
 Keys = tuple[str, ...]

@@ -26,6 +26,7 @@ MAX_SUBJECT_UNITS: Final = 8
 MAX_PARTICLE_GAP: Final = 4
 MAX_VERBS: Final = 3
 _PERSONS: Final = frozenset({"user", "we"})
+_GET: Final = frozenset({"get", "gets", "got"})
 _PARTICLES: Final = frozenset({"off", "up", "out", "down", "away", "back", "over"})
 # They belong to the noun or the number before them.
 _GLUE: Final = frozenset({"of", "than", "per", "as"})
@@ -98,7 +99,8 @@ class _Reader:
         """Yield the text without the part in front of it, and this part."""
         yield units, []
         first = units[0].key
-        if first in self._words.fronting or first in self._breaks:
+        is_part = first in self._words.fronting or first in self._breaks
+        if is_part and units[1].before[:1] != "-":
             reach = range(2, min(MAX_FRONT_UNITS, len(units) - 1))
             ends = [place for place in reach if units[place].before[:1] == ","][:1]
             ends = ends or [
@@ -167,13 +169,15 @@ class _Reader:
             return False
         if not key.isalpha() or len(key) < 2:
             return False
-        if key in self._words.past or key.endswith(("s", "ed")):
+        if self._words.is_past(key) or key.endswith("s"):
             return True
         before = [unit for unit in body[:spot] if unit.key not in self._adverbs]
         if not before:
             return False
         subject = before[-1].key
-        return subject in _PERSONS | {"they", "it", "he", "she"} or subject.endswith("s")
+        return subject in _PERSONS | {"they", "it", "he", "she"} or (
+            self._words.singular(subject) != subject
+        )
 
     def _is_verb(self, unit: Unit) -> bool:
         return unit.key in self._words.be | self._words.modals | _HELPERS
@@ -200,6 +204,9 @@ class _Reader:
         following = rest[place:]
         verb = following[0] if following else _NO_UNIT
         plain = not verb.article and verb.kind == "word"
+        if helper in _GET and following and not (plain and self._is_participle(verb.key)):
+            yield from self._active(subject, "receive", following, marks)
+            return
         if helper in words.be and plain and self._is_participle(verb.key):
             yield from self._passive(subject, verb, following[1:], marks)
         if helper in words.be and following:
@@ -215,7 +222,7 @@ class _Reader:
             return
         if not following or not plain:
             return
-        if verb.key in words.past or verb.key.endswith("ed"):
+        if words.is_past(verb.key):
             marks.append("past")
         yield from self._active(subject, verb.key, following[1:], marks)
 
@@ -224,6 +231,7 @@ class _Reader:
     ) -> Iterator[tuple[Sentence, Force]]:
         doer = self._noun(subject, is_subject=True)
         said = tuple(sorted(set(marks)))
+        verb = "receive" if verb in _GET else verb
         for stem, things, parts in self._predicates(verb, rest):
             yield Sentence(doer, stem, said, things, parts), force
         if doer == ("user",) and verb in self._words.wishes:
@@ -254,16 +262,22 @@ class _Reader:
         spot = next((i for i, unit in enumerate(things) if unit.key == "of"), len(things))
         if not spot:
             return
-        named = things[spot - 1].key
-        action = words.stem(words.nominals.get(named, named))
-        others = (*things[: spot - 1], *things[spot + 1 :])
-        others = tuple(unit for unit in others if unit.key not in words.definite)
+        action = self._action(things[spot - 1].key)
+        own = (unit for unit in things[: spot - 1] if unit.key not in words.definite)
+        others = (*own, *things[spot + 1 :])
         for parts in alternatives:
             yield action, self._noun(others), self.in_order(parts)
             for index, part in enumerate(parts):
                 if not others and part[0] in {"on", "of", "to", "for", "about", "with"}:
                     left = parts[:index] + parts[index + 1 :]
                     yield action, part[1:], self.in_order(left)
+
+    def _action(self, noun: str) -> str:
+        """Return the stem of the verb of a noun that names an action."""
+        words = self._words
+        verb, _, particle = words.nominals.get(noun, noun).partition(" ")
+        stem = words.stem(words.same.get(verb, verb))
+        return words.particle_verbs.get((stem, particle)) or stem + particle
 
     def _passive(
         self, subject: Units, verb: Unit, rest: Units, marks: Sequence[str]
@@ -313,7 +327,7 @@ class _Reader:
         if rest[0].key in _DONE and subject:
             # "Logging is done in UTC."
             *others, named = subject
-            action = words.stem(words.nominals.get(named.key, named.key))
+            action = self._action(named.key)
             _, after = self._split(rest[1:])
             for parts in after:
                 yield Sentence((), action, said, self._noun(others), self.in_order(parts)), "passive"
@@ -322,7 +336,7 @@ class _Reader:
         if is_open or keys & closed or not value or not doer:
             return
         whole = self._noun(rest, is_subject=True)
-        if rest[0].key in words.prepositions and not (len(rest) > 1 and rest[1].before == "-"):
+        if self._is_break(rest, 0):
             return
         if len(subject) > 1 or len(rest) > 1 or subject[0].article or rest[0].article:
             sides = sorted((self._noun(subject, is_subject=True), whole))
@@ -435,7 +449,9 @@ class _Reader:
     def _is_break(self, units: Units, place: int) -> bool:
         """Return whether a part begins at a place."""
         unit = units[place]
-        if unit.before[:1] == "-" or unit.kind != "word":
+        after = units[place + 1].before if place + 1 < len(units) else ""
+        # "On-call" is one word.
+        if "-" in (unit.before[:1], after[:1]) or unit.kind != "word":
             return False
         if unit.key in self._markers:
             return True
@@ -504,7 +520,7 @@ class _Reader:
         return tuple(keys)
 
     def _is_participle(self, key: str) -> bool:
-        return key in self._words.participles or (key.endswith("ed") and len(key) > 3)
+        return key in self._words.participles or self._words.is_past(key)
 
 
 # -- one and many -----------------------------------------------------------------------------
