@@ -64,6 +64,11 @@ class Lexicon:
     ordinals: frozenset[str]
     states: frozenset[str]
     events: frozenset[str]
+    # Words of a remark that a text was wrong, and of one that it is a note.
+    slips: frozenset[str]
+    weak_slips: frozenset[str]
+    remarks: frozenset[str]
+    verbs: frozenset[str]
     bare_verbs: frozenset[str]
     clause_verbs: frozenset[str]
     fronting: frozenset[str]
@@ -149,7 +154,8 @@ def lexicon(language: str) -> Lexicon:
         return words(key) | {same.get(word, word) for word in words(key)}
 
     articles, prepositions = words("articles"), mapped("prepositions")
-    known = frozenset[str]().union(*(words(key) for key in content["words"]))
+    unsaid = {"verbs", "states"}
+    known = frozenset[str]().union(*(words(key) for key in content["words"] if key not in unsaid))
     return Lexicon(
         language,
         known | set(same),
@@ -183,6 +189,10 @@ def lexicon(language: str) -> Lexicon:
         words("ordinals"),
         mapped("states"),
         words("events"),
+        words("slips"),
+        words("weak_slips"),
+        words("remarks"),
+        mapped("verbs"),
         words("bare_verbs"),
         words("clause_verbs"),
         mapped("fronting"),
@@ -256,7 +266,10 @@ def _firsts(groups: Iterable[str]) -> dict[str, str]:
 def _verb_forms(verbs: Sequence[str], irregular: dict[str, list[str]]) -> list[str]:
     """Return a group for each form of interchangeable verbs: "begin start", "begins starts"."""
     made = [verb_forms(verb, irregular.get(verb, ())) for verb in verbs]
-    return [" ".join(dict.fromkeys(forms)) for forms in zip(*made, strict=True)]
+    first, *rest = zip(*made, strict=True)
+    # "Shut" is also its own past.
+    later = [[form for form in forms if form not in first] for forms in rest]
+    return [" ".join(dict.fromkeys(forms)) for forms in (first, *later) if forms]
 
 
 def verb_forms(verb: str, irregular: Sequence[str] = ()) -> tuple[str, ...]:

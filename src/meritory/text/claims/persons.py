@@ -108,7 +108,8 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             key = _plain_verb(key)
             agrees = False
         is_team |= key == "we" and unit.key == "team"
-        if (key == "user" == unit.key and index <= 2) or (key == "we" and unit.key == "team"):
+        is_late = keys[0] in words.fronting and keys[index - 1] == "the"
+        if (key == "user" == unit.key and (index <= 2 or is_late)) or (key == "we" and unit.key == "team"):
             agrees = True
         elif unit.key in {"and", "but"} and is_note and following.removesuffix("s") != following:
             agrees = following in words.bare_verbs

@@ -25,7 +25,13 @@ from meritory.text.words import UNITS
 # Words before "used to" that make it another phrase.
 _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
 MAX_GAP_UNITS: Final = 12
-MAX_SLIP_UNITS: Final = 9
+MAX_LEAD_UNITS: Final = 10
+MAX_NOTE_UNITS: Final = 6
+MAX_SHORT_LEAD_UNITS: Final = 3
+_LEAD_ENDS: Final = frozenset({",", ":", ".", ";", "-", "–", "—", "!"})
+# First words of a remark on an earlier text.
+_LEADS: Final = frozenset({"i", "we", "sorry", "no", "oops"})
+_REFERRING: Final = frozenset({"it", "that", "them", "this", "those", "two", "up", "was", "is", "not"})
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
 # "Takes two hours", not "takes lessons".
@@ -166,7 +172,12 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             is_measure = previous == "number" and key in UNITS
             if not is_measure and previous == "number":
                 key = words.units.get(key, key)
-            key = UNITS[key] if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
+            # "Mb" is not "MB".
+            key = UNITS[key] if is_measure and len(key) > 3 else key
+            if not is_measure:
+                # "PostgreSQL" is "postgres", and "PATH" is no path.
+                lowered = None if key.isupper() else words.same.get(key.lower())
+                key = words.same.get(key) or lowered or key
         yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
         mark, article, previous = "", "", unit.kind
 
@@ -197,6 +208,7 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         start += size
         opener_count += 1
     rest = units[start:]
+    opener_count += _cut_lead_note(rest, words)
     # "..., by the way."
     for phrase in words.cues["framed"]:
         size = len(phrase)
@@ -208,6 +220,16 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True, before="")
     return rest, opener_count
+
+
+def _cut_lead_note(units: list[Unit], words: Lexicon) -> int:
+    """Remove "reminder to self:" from the start, and return 1 if it was there."""
+    reach = range(1, min(MAX_NOTE_UNITS, len(units) - 1))
+    end = next((place for place in reach if units[place].before[:1] in {":", "-", "–", "—"}), 0)
+    if not end or not {unit.key.lower() for unit in units[:end]} & words.remarks:
+        return 0
+    del units[:end]
+    return 1
 
 
 def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
@@ -243,22 +265,27 @@ def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
     is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
     if words.language == "en" and not is_corrected:
-        is_corrected = _cut_slip(units)
+        is_corrected = _cut_lead(units, words)
     return {"correction", "now"} if is_corrected else set()
 
 
-def _cut_slip(units: list[Unit]) -> bool:
+def _cut_lead(units: list[Unit], words: Lexicon) -> bool:
     """Remove "I misread the date:" from the start, and return whether it was there."""
-    keys = [unit.key for unit in units[:3]]
-    if not any(key.startswith("mis") and len(key) > 5 for key in keys) or keys[0] not in {"i", "we"}:
-        return False
-    reach = range(2, min(MAX_SLIP_UNITS, len(units) - 1))
-    end = next((place for place in reach if units[place].before[:1] in {",", ":", ".", ";", "-"}), 0)
-    if not end:
-        return False
-    del units[:end]
-    units[0] = replace(units[0], before="", is_first=True)
-    return True
+    reach = range(1, min(MAX_LEAD_UNITS, len(units) - 1))
+    ends = [place for place in reach if units[place].before[:1] in _LEAD_ENDS]
+    for end in reversed(ends):
+        lead = units[:end]
+        keys = {unit.key.lower() for unit in lead}
+        is_slip = any(key.startswith("mis") and len(key) > 5 for key in keys)
+        is_slip |= bool(keys & words.weak_slips and keys & _REFERRING)
+        is_told = keys & words.slips or is_slip
+        is_plain = not any(unit.kind not in {"word", "symbol"} for unit in lead)
+        is_short = end <= MAX_SHORT_LEAD_UNITS or keys <= words.slips | _REFERRING
+        if is_told and is_plain and (lead[0].key in _LEADS or is_short):
+            del units[:end]
+            units[0] = replace(units[0], before="", is_first=True)
+            return True
+    return False
 
 
 def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:

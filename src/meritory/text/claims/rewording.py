@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from meritory.text.claims.lexicon import Lexicon, lexicon
@@ -51,8 +52,31 @@ def _is_same_sentence(old: Claim, new: Claim) -> bool:
         return False
     if agree(old.readings, new.readings):
         return True
+    owners = {"we's", "user's"}
+    if len(owners & {*old.keys, *new.keys}) > 1 and _owned(old.keys) == _owned(new.keys):
+        return True
     kinds = {subject_kind(claim.units, claim.lexicon) for claim in (old, new)}
-    return kinds in GENERAL and agree(old.general_readings, new.general_readings)
+    is_general = kinds in GENERAL
+    if not is_general and not (_names_one(old, new) and _names_one(new, old)):
+        return False
+    return agree(old.general_readings, new.general_readings, is_order=not is_general)
+
+
+def _names_one(old: Claim, new: Claim) -> bool:
+    """Return whether each thing that a text alone has in the singular is any one: "a test"."""
+    words = old.lexicon
+    many = {words.singular(key) for key in new.keys if words.singular(key) != key}
+    own = Counter(old.keys) - Counter(new.keys)
+    return all(
+        unit.article in words.indefinite
+        for unit in old.units
+        if unit.key in many and own[unit.key] and unit.key not in words.be
+    )
+
+
+def _owned(keys: Keys) -> Keys:
+    """Return the keys with "our" as "the user's": the user is one of us."""
+    return tuple("user's" if key == "we's" else key for key in keys)
 
 
 def _share_words(old: Claim, new: Claim) -> bool:

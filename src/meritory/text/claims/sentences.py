@@ -25,6 +25,7 @@ MAX_BARE_FRONT_UNITS: Final = 6
 MAX_SUBJECT_UNITS: Final = 8
 MAX_PARTICLE_GAP: Final = 4
 MAX_VERBS: Final = 3
+MAX_NAMED_UNITS: Final = 4
 _PERSONS: Final = frozenset({"user", "we"})
 _GET: Final = frozenset({"get", "gets", "got"})
 _PARTICLES: Final = frozenset({"off", "up", "out", "down", "away", "back", "over"})
@@ -35,9 +36,11 @@ _HELPERS: Final = frozenset({"do", "does", "did", "have", "had", "must"})
 _PAST: Final = frozenset({"was", "were", "did", "had"})
 _CLAUSES: Final = frozenset({"and", "or", "but", "that", "which", "who"})
 _EACH: Final = frozenset({"each", "every", "any"})
-_SILENT: Final = frozenset({"'s", "your", "you"})
+_SILENT: Final = frozenset({"'s", "your"})
+_DOING: Final = frozenset({"perform", "conduct", "execut", "run"})
 _DONE: Final = frozenset({"done", "performed", "made"})
 _GIVEN: Final = frozenset({"put", "add", "give", "attach", "provide"})
+_ANYONE: Final = frozenset({("we",), ("someone",), ("they",), ("people",), ("1",)})
 _COUNTED: Final = frozenset({"half", "part", "rest", "third", "quarter"})
 _NO_UNIT: Final = Unit("symbol", "")
 
@@ -71,10 +74,10 @@ def readings_of(units: Units, words: Lexicon) -> Readings:
     return {sentence: frozenset(forces) for sentence, forces in found.items()}
 
 
-def agree(old: Readings, new: Readings) -> bool:
+def agree(old: Readings, new: Readings, *, is_order: bool = False) -> bool:
     """Return whether two texts share a reading, with forces that mean the same."""
     return any(
-        _may_be(one, other)
+        _may_be(one, other) and not (is_order and "says" in (one, other))
         for sentence in old.keys() & new.keys()
         for one, other in product(old[sentence], new[sentence])
     )
@@ -91,6 +94,7 @@ class _Reader:
         self._words = words
         self._adverbs = words.frequency | _ADVERBS
         self._breaks = words.prepositions - _GLUE
+        self._clauses = _CLAUSES | words.limits | {"where", "how", "why", "what"}
         self._markers = words.fronting & (words.limits | {"because", "before", "after"})
 
     # -- parts in front ---------------------------------------------------------------------
@@ -169,13 +173,17 @@ class _Reader:
             return False
         if not key.isalpha() or len(key) < 2:
             return False
-        if self._words.is_past(key) or key.endswith("s"):
-            return True
         before = [unit for unit in body[:spot] if unit.key not in self._adverbs]
+        if self._words.is_past(key):
+            return True
         if not before:
             return False
         subject = before[-1].key
-        return subject in _PERSONS | {"they", "it", "he", "she"} or (
+        if key.endswith("s") and not key.endswith("ss"):
+            if subject in _PERSONS:
+                return False
+            return before[-1].is_capital or self._words.singular(subject) == subject
+        return subject in _PERSONS | {"they"} or (
             self._words.singular(subject) != subject
         )
 
@@ -193,7 +201,8 @@ class _Reader:
         while place < len(rest):
             key = rest[place].key
             is_helper = key in words.be | words.modals | _HELPERS
-            if not (is_helper or key in self._adverbs):
+            is_adverb = key in self._adverbs and not rest[place].article
+            if not (is_helper or is_adverb) or (key == "had" and helper):
                 break
             if key in _PAST:
                 marks.append("past")
@@ -216,11 +225,13 @@ class _Reader:
             yield from self._active(subject, "have", following, marks)
             return
         if helper in {"have", "had"}:
-            marks.append("have")
+            marks.append(helper)
         if helper in {"do", "does", "did"} and (not plain or verb.key in words.definite):
             yield from self._active(subject, helper, following, marks)
             return
         if not following or not plain:
+            return
+        if helper and self._words.singular(verb.key) != verb.key:
             return
         if words.is_past(verb.key):
             marks.append("past")
@@ -236,6 +247,10 @@ class _Reader:
             yield Sentence(doer, stem, said, things, parts), force
         if doer == ("user",) and verb in self._words.wishes:
             yield from self._wish(rest, marks)
+        if doer in _ANYONE:
+            # "We proofread the menu", "someone stole it": in the passive, nobody is named.
+            for stem, things, parts in self._predicates(verb, rest):
+                yield Sentence((), stem, said, things, parts), "passive"
         if verb == "have":
             yield from self._owned(subject, rest, said)
         if self._words.stem(verb) == "receiv" and force == "says":
@@ -260,10 +275,15 @@ class _Reader:
             return
         # "Performs a check of the rows", "does the code review for the shop".
         spot = next((i for i, unit in enumerate(things) if unit.key == "of"), len(things))
-        if not spot:
+        is_clause = any(unit.key in self._clauses for unit in things)
+        if not 0 < spot <= MAX_NAMED_UNITS or is_clause:
             return
-        action = self._action(things[spot - 1].key)
-        own = (unit for unit in things[: spot - 1] if unit.key not in words.definite)
+        named = things[spot - 1].key
+        is_one = words.singular(named) == named or words.stem(verb) in _DOING
+        if not is_one or not (named in words.nominals or self._names_verb(named)):
+            return
+        action = self._action(named)
+        own = (unit for unit in things[: spot - 1] if unit.key not in {"user's", "we's", "its", "their"})
         others = (*own, *things[spot + 1 :])
         for parts in alternatives:
             yield action, self._noun(others), self.in_order(parts)
@@ -271,6 +291,10 @@ class _Reader:
                 if not others and part[0] in {"on", "of", "to", "for", "about", "with"}:
                     left = parts[:index] + parts[index + 1 :]
                     yield action, part[1:], self.in_order(left)
+
+    def _names_verb(self, noun: str) -> bool:
+        """Return whether a noun is the plain form of a verb, or ends as the name of an action."""
+        return noun in self._words.verbs or noun.endswith(("tion", "sion", "ing", "ment", "al"))
 
     def _action(self, noun: str) -> str:
         """Return the stem of the verb of a noun that names an action."""
@@ -331,8 +355,11 @@ class _Reader:
             _, after = self._split(rest[1:])
             for parts in after:
                 yield Sentence((), action, said, self._noun(others), self.in_order(parts)), "passive"
-        is_open = any(unit.article in words.indefinite for unit in (*subject, *rest))
+        articles = [side[0].article for side in (subject, rest)]
+        is_open = bool(words.indefinite & set(articles)) and "the" not in articles
         closed = words.negations | words.quantifiers | words.limits | {"not", "than", "as"}
+        if subject[0].article == "the" and subject[0].key == "only":
+            closed -= {"only"}
         if is_open or keys & closed or not value or not doer:
             return
         whole = self._noun(rest, is_subject=True)
@@ -391,7 +418,8 @@ class _Reader:
         is_plain = verb.kind == "word" and not verb.article and verb.key.isalpha()
         if not is_plain or verb.key in self._words.light - self._words.light_verbs - {"take"}:
             return
-        if verb.key in _PERSONS | self._words.pronouns | self._words.prepositions:
+        is_verb = verb.key in self._words.verbs | self._words.light_verbs
+        if not is_verb and self._verb_spots(body):
             return
         yield from self._ordered(verb.key, rest, marks)
 
@@ -403,6 +431,11 @@ class _Reader:
             yield from self._active((), verb, made, marks, "order")
         if rest and rest[0].key == "user":
             yield from self._active((), verb, rest[1:], marks, "order")
+        for place in range(len(rest) - 1):
+            if rest[place].key in {"to", "with", "for"} and rest[place + 1].key == "user":
+                yield from self._active((), verb, (*rest[:place], *rest[place + 2 :]), marks, "order")
+        if self._words.stem(verb) == "cal" and rest and rest[0].key == "user":
+            yield from self._active((), "name", rest[1:], marks, "order")
         if self._words.stem(verb) in _GIVEN:
             things, alternatives = self._split(rest)
             for parts in alternatives:
@@ -427,9 +460,12 @@ class _Reader:
                 if end > 0:
                     made = (*rest[:end], *rest[spot + 1 :])
                     yield from self._active((), keys[spot], made, marks, "order")
-        if rest and rest[0].kind == "word" and len(rest) > 1:
-            named = words.nominals.get(keys[0], keys[0])
-            yield from self._active((), named, rest[1:], marks, "order")
+        for order in ("use", "give", "show"):
+            yield from self._active((), order, rest, marks, "order")
+        one = words.singular(keys[0]) if keys else ""
+        if len(rest) > 1 and not rest[0].article and (one in words.verbs or one in words.nominals):
+            # "Wants answers in French", "answer in French".
+            yield from self._active((), words.nominals.get(one, one), rest[1:], marks, "order")
 
     # -- nouns and parts --------------------------------------------------------------------
 
@@ -484,13 +520,15 @@ class _Reader:
         found = [plain]
         said = rest[1:] if rest[0].key == "you" else rest
         if said is not rest:
-            found.append((first, "do", self._words.stem(said[0].key), *self._noun(said[1:])))
+            tense = "did" if self._words.is_past(said[0].key) else "do"
+            found.append((first, tense, self._words.stem(said[0].key), *self._noun(said[1:])))
         for spot in range(1, len(rest) - 1):
             if rest[spot].key in self._words.be and self._is_participle(rest[spot + 1].key):
                 if not any(unit.key in self._words.agents for unit in rest[spot:]):
                     verb = self._words.stem(rest[spot + 1].key)
                     after = self._noun(rest[spot + 2 :])
-                    found.append((first, "do", verb, *self._noun(rest[:spot]), *after))
+                    tense = "did" if rest[spot].key in _PAST else "do"
+                    found.append((first, tense, verb, *self._noun(rest[:spot]), *after))
                 break
         return found
 
@@ -505,6 +543,12 @@ class _Reader:
 
     def _noun(self, units: Units, *, is_subject: bool = False) -> Keys:
         """Return the keys with the owner before the thing: "disk limit" for "limit of the disk"."""
+        joint = [place for place, unit in enumerate(units) if unit.key == "and"]
+        if is_subject and len(joint) == 1 and 0 < joint[0] < len(units) - 1:
+            # "My wife and I."
+            sides = (units[: joint[0]], units[joint[0] + 1 :])
+            one, other = sorted(self._noun(side, is_subject=True) for side in sides)
+            return (*one, "and", *other)
         links = {"of", "for"} if is_subject else {"of"}
         units = tuple(unit for unit in units if unit.key not in _SILENT)
         keys = [unit.key for unit in units]
@@ -535,6 +579,9 @@ def in_general(readings: Readings, units: Units, words: Lexicon) -> Readings:
         is_certain = any(one.article or one.kind == "number" or one.key in closed for one in near)
         if unit.kind == "word" and (not is_certain or units[0].key == "all"):
             singular.setdefault(unit.key, words.singular(unit.key))
+        elif unit.article == "the":
+            # "The branch" is a certain one.
+            singular.setdefault(unit.key, f"the {unit.key}")
 
     def general(keys: Keys) -> Keys:
         kept = keys[1:] if keys[:1] and keys[0] in _EACH | {"all"} else keys

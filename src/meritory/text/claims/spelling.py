@@ -32,7 +32,38 @@ _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
 _DECIMAL: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
+_ISO_DATE: Final = re.compile(r"((?:19|20)\d\d)-(\d\d)-(\d\d)")
+MONTH_NAMES: Final = (
+    "january february march april may june july august september october november december".split()  # noqa: SIM905
+)
+_OCLOCK: Final = frozenset({"o'clock", "oclock"})
+_PAST_HOUR: Final = {
+    ("half", "past"): 30,
+    ("quarter", "past"): 15,
+    ("quarter", "to"): -15,
+    ("a", "quarter", "past"): 15,
+    ("a", "quarter", "to"): -15,
+}
+_HALVES: Final = {
+    ("am",): "am",
+    ("pm",): "pm",
+    ("a.m",): "am",
+    ("p.m",): "pm",
+    ("in", "the", "morning"): "am",
+    ("in", "the", "afternoon"): "pm",
+    ("in", "the", "evening"): "pm",
+    ("at", "night"): "pm",
+}
+# Codes of currencies, which may precede the amount.
+_CODES: Final = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CHF": "chf"}
 _HOURS: Final = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
+# "First" and "second" are often not about order.
+_ORDINAL_WORDS: Final = {
+    word: str(value)
+    for value, word in enumerate(
+        "third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), 3  # noqa: SIM905
+    )
+} | {"second": "2"}
 # Words that no owner precedes: "Rosa's the secretary".
 _AFTER_IS: Final = frozenset({"a", "an", "the", "not", "also", "now", "still", "always"})
 _ORDINALS: Final = frozenset({"st", "nd", "rd", "th"})
@@ -55,8 +86,10 @@ _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "ant
 def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units with one spelling for numbers, times, dates, amounts and variants."""
     is_done = False
-    dated = list(_dated(units)) if words.language == "en" else units
+    dated = list(_dated(list(_timed(units)))) if words.language == "en" else units
+    kind = ""
     for unit, following in pairwise([*dated, Unit("symbol", "")]):
+        previous, kind = kind, unit.kind
         if is_done:
             is_done = False
             continue
@@ -69,6 +102,15 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield replace(unit, key="is")
         elif unit.kind == "symbol" and unit.key in _CURRENCIES | {"%"}:
             yield replace(unit, kind="word")
+        elif words.language == "en" and unit.key in _ORDINAL_WORDS and following.kind == "word":
+            if previous == "number" and following.key not in _ORDINALS:
+                yield unit
+            else:
+                number = _ORDINAL_WORDS[unit.key]
+                yield Unit("number", number, unit.before, False, unit.is_first)
+                yield Unit("word", "th")
+        elif unit.kind == "word" and unit.key in _ORDINALS and previous == "number":
+            yield replace(unit, key="th")
         elif unit.kind == "word" and unit.key in _ABOUT and following.kind == "number":
             yield replace(unit, key="about")
         elif unit.kind == "number" and re.fullmatch(r"0\d:\d\d", unit.key):
@@ -83,11 +125,16 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
 
 def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
     """Return what two units mean together: "$ 5", "6 pm", "20 k"; else nothing."""
+    if unit.key in _CODES and following.kind == "number":
+        number = replace(following, before=unit.before, is_first=unit.is_first)
+        return number, Unit("word", _CODES[unit.key])
     if unit.kind == "symbol" and unit.key in _CURRENCIES and following.kind == "number":
         number = replace(following, before=unit.before, is_first=unit.is_first)
         return number, replace(unit, kind="word", before="")
     if unit.kind != "number":
         return ()
+    if following.key == "hundred" and unit.key.isdigit():
+        return (replace(unit, key=unit.key + "00"),)
     if following.key in {"am", "pm"} and _HOUR.fullmatch(unit.key):
         return (replace(unit, key=_hour(unit.key, following.key)),)
     if following.key in _THOUSANDS and unit.key.isdigit():
@@ -115,6 +162,55 @@ def measured(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             key = str(whole.numerator) if whole.denominator == 1 else f"{float(whole):g}"
             yield replace(unit, key=key)
             yield replace(following, key=name)
+
+
+def _timed(units: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield the units with "19:30" for "half past seven in the evening"."""
+    keys = [*(unit.key for unit in units), "", "", "", ""]
+    index = 0
+    while index < len(units):
+        unit = units[index]
+        size = 1
+        offset = _PAST_HOUR.get(tuple(keys[index : index + 2]))
+        spot = index + 2
+        if offset is None:
+            offset = _PAST_HOUR.get(tuple(keys[index : index + 3]))
+            spot = index + 3
+        if offset is None and _is_hour(keys[index]) and keys[index + 1] in _OCLOCK:
+            yield replace(unit, key=f"{keys[index]}:00")
+            size = 2
+        elif offset is not None and _is_hour(keys[spot]):
+            minutes = (int(keys[spot]) % 24) * 60 + offset
+            half, more = _half_of_day(keys[spot + 1 :])
+            if half == "pm" and minutes < 12 * 60:
+                minutes += 12 * 60
+            time = f"{minutes // 60}:{minutes % 60:02}"
+            yield Unit("number", time, unit.before, False, unit.is_first)
+            size = spot + 1 + more - index
+        elif unit.kind == "number" and _HOUR.fullmatch(unit.key):
+            half, size = _half_of_day(keys[index + 1 :])
+            size += 1
+            yield replace(unit, key=_hour(unit.key, half)) if half else unit
+        elif unit.kind == "number" and (date := _ISO_DATE.fullmatch(unit.key)):
+            month = min(max(int(date[2]), 1), 12) - 1
+            yield replace(unit, key=str(int(date[3])))
+            yield Unit("word", MONTH_NAMES[month])
+            yield Unit("number", date[1])
+        else:
+            yield unit
+        index += size
+
+
+def _is_hour(key: str) -> bool:
+    return key.isdigit() and len(key) <= 2
+
+
+def _half_of_day(keys: Sequence[str]) -> tuple[str, int]:
+    """Return whether "in the evening" or the like follows an hour, and its length."""
+    for phrase, half in _HALVES.items():
+        if tuple(keys[: len(phrase)]) == phrase:
+            return half, len(phrase)
+    return "", 0
 
 
 def _dated(units: Sequence[Unit]) -> Iterator[Unit]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
 from meritory.text.claims.lexicon import Phrase, find_phrase
+from meritory.text.claims.read import Unit
 from meritory.text.claims.reading import Claim
 from meritory.text.claims.vetoes import veto
 
@@ -18,6 +20,7 @@ MAX_DATE_UNITS: Final = 4
 # Of an event since which something holds: "since the operation".
 MAX_EVENT_UNITS: Final = 5
 MIN_COMMON_LEAD: Final = 3
+MAX_NAME_UNITS: Final = 3
 PERSONS: Final = frozenset({"user", "we"})
 NONE: Final = frozenset[str]()
 # What holds for one thing says nothing about another.
@@ -79,7 +82,8 @@ def _values(old: Claim, new: Claim, cues: frozenset[str]) -> tuple[list[Run], li
         # "The price was raised to 5 euros" is about what "it costs 4 euros" is about.
         vague = frozenset(map(words.stem, words.attributes))
         verbs |= PERSONS | (NONE if old.topic & vague else vague)
-        held = frozenset(words.stem(words.same.get(verb, verb)) for verb in words.one_valued)
+        verbs_of_value = words.one_valued | {"use", "have"}
+        held = frozenset(words.stem(words.same.get(verb, verb)) for verb in verbs_of_value)
     added = runs(new, without=old.topic | verbs, dropped=dates)
     return added, runs(old, without=new.topic | held)
 
@@ -155,10 +159,17 @@ def _by_order(old: Claim, new: Claim, cues: frozenset[str], says: bool) -> Updat
     lead = _common(left, right)
     tail = _common(left[lead:][::-1], right[lead:][::-1])
     was, now = tuple(range(lead, len(left) - tail)), kept[lead : len(right) - tail]
+    if tail and not (was and now):
+        # "Twice a day", "once a day".
+        tail -= 1
+        was, now = tuple(range(lead, len(left) - tail)), kept[lead : len(right) - tail]
+        if not all(_Slot(old, new, was, now).measures()) if was and now else True:
+            return None
     if not was or not now or max(len(was), len(now)) > MAX_VALUE_UNITS:
         return None
     words = old.lexicon
-    if sorted(left[i] for i in was) == sorted(new.stems[i] for i in now):
+    is_swapped = sorted(left[i] for i in was) == sorted(new.stems[i] for i in now)
+    if is_swapped and "like" not in old.keys:
         return None
     own = {*(old.keys[i] for i in was), *(new.keys[i] for i in now)}
     closed = words.negations | words.limits | (words.quantifiers - {"each"}) | {"not", "and", "or"}
@@ -216,9 +227,12 @@ class _Slot:
     def _has_verb(self) -> bool:
         """Return whether the verb precedes the value, so that it is not part of the subject."""
         words = self._old.lexicon
+        if words.language != "en":
+            return True
         if set(self._lead) & (self._be | {"have"} | words.modals | {"must"}):
             return True
-        if self._said & (words.one_valued | words.many_valued | words.companions):
+        listed = words.one_valued | words.many_valued | words.companions
+        if {*_words_before(self._old, self._was)[1:]} & listed:
             return True
         first = self._old.units[0]
         after = self._lead[1:] if first.key in PERSONS or first.is_capital else self._lead[2:]
@@ -229,7 +243,7 @@ class _Slot:
     def may_change(self, cues: frozenset[str]) -> bool:
         """Return whether a stated change may end the value."""
         words = self._old.lexicon
-        count = sum(index < self._was[0] for index in self._old.content)
+        count = sum(key not in words.prepositions for key in self._lead)
         if not self._has_verb() or (count < 2 and not self._follows_be):
             return False
         if self._follows_be and not _is_definite_subject(self._old) and "correction" not in cues:
@@ -237,7 +251,7 @@ class _Slot:
         one, other = self._opens
         is_object = not one and self._before not in words.prepositions | self._be
         if is_object and self._said & words.many_valued and "correction" not in cues:
-            return self._is_measured()
+            return all(self.measures())
         if one != other and count < MIN_COMMON_LEAD and not {one, other} <= words.places | {""}:
             return False
         opener = one or self._before
@@ -250,19 +264,23 @@ class _Slot:
             return self._is_role()
         if not self._has_verb():
             return False
-        if self._is_measured():
+        if self._is_past() or self._share_content():
+            return False
+        if all(self.measures()):
             return self._before not in {"and", "or", "between"}
         one, other = self._opens
         if self._are_in(words.states):
             return self._follows_be and _is_definite_subject(self._old)
         opener = one or self._before
-        if opener in _SCOPES or self._is_measure(self._old, self._was):
+        if opener in _SCOPES or any(self.measures()) or "of" in (self._before, one):
             return False
-        if self._is_measure(self._new, self._now) or "of" in (self._before, one):
-            return False
+        if opener in words.agents and not one:
+            return self._are_names()
         if one != other:
             are_places = {one, other} <= words.places
             return are_places and self._follows_be and _is_definite_subject(self._old)
+        if self._follows_be and opener in words.places and self._are_names():
+            return True
         if self._follows_be:
             is_plural = words.singular(self._lead[-2]) != self._lead[-2] if self._lead[1:] else False
             return _is_definite_subject(self._old) and not (is_plural and self._are_names())
@@ -271,13 +289,17 @@ class _Slot:
             return False
         if self._said & words.one_valued:
             return opener not in _ACCOMPANYING or not self._said & words.companions
+        if "like" in self._lead[:-1] and not one and not self._are_names():
+            # "Likes her tea strong."
+            return any(unit.article or unit.key in words.definite for unit in self._objects())
         if self._said & words.many_valued or opener in words.many_valued:
             return False
         is_means = opener in _MEANS and self._are_names()
         return is_means and not self._said & words.companions
 
-    def _is_measured(self) -> bool:
-        return self._is_measure(self._old, self._was) and self._is_measure(self._new, self._now)
+    def measures(self) -> tuple[bool, bool]:
+        """Return of both values whether they are numbers, dates or times."""
+        return self._is_measure(self._old, self._was), self._is_measure(self._new, self._now)
 
     def _is_measure(self, claim: Claim, run: Run) -> bool:
         """Return whether a value is a number, a date or a time."""
@@ -285,17 +307,45 @@ class _Slot:
         vague = words.dates | words.prepositions | words.ordinals | words.frequency | {"each"}
         keys = [claim.keys[index] for index in run]
         return any(key not in words.prepositions | {"each"} for key in keys) and all(
-            _is_numeric(claim, index) or claim.keys[index] in vague for index in run
+            _is_numeric(claim, index)
+            or claim.keys[index] in vague
+            # "Revision C".
+            or (len(claim.keys[index]) == 1 and claim.units[index].is_capital)
+            for index in run
         )
 
+    def _is_past(self) -> bool:
+        """Return whether the text is about a past event, which another one does not end."""
+        words = self._old.lexicon
+        if words.language != "en" or set(self._lead) & {"is", "be", "been"}:
+            return False
+        typed = _words_before(self._old, self._was)
+        return any(key in {"was", "were", "had"} or words.is_past(key) for key in typed[1:])
+
+    def _share_content(self) -> bool:
+        """Return whether both values have a word in common, so that they differ twice."""
+        return any(
+            self._old.stems[one] == self._new.stems[other]
+            for one in self._was
+            for other in self._now
+            if one in self._old.content and not self._is_measure(self._old, (one,))
+        )
+
+    def _objects(self) -> Sequence[Unit]:
+        """Return the units between the verb "like" and the value."""
+        return self._old.units[self._lead.index("like") + 1 : self._was[0]]
+
     def _are_names(self) -> bool:
-        return all(
-            claim.units[run[0]].is_capital
-            or claim.units[run[0]].kind in {"identifier", "path", "quote"}
-            or claim.keys[run[0]] in claim.lexicon.prepositions
-            and len(run) > 1
-            and claim.units[run[1]].is_capital
-            for claim, run in ((self._old, self._was), (self._new, self._now))
+        """Return whether both values are names, or one of them is and the other is one word."""
+        names = [self._is_name(self._old, self._was), self._is_name(self._new, self._now)]
+        sizes = len(self._was), len(self._now)
+        return all(names) or (any(names) and max(sizes) <= MAX_NAME_UNITS)
+
+    def _is_name(self, claim: Claim, run: Run) -> bool:
+        kept = [index for index in run if claim.keys[index] not in claim.lexicon.prepositions]
+        first = claim.units[kept[0]] if kept else None
+        return first is not None and (
+            first.is_capital or first.kind in {"identifier", "path", "quote"}
         )
 
     def _are_in(self, listed: frozenset[str]) -> bool:
@@ -315,9 +365,12 @@ class _Slot:
             return False
         verb = self._old.keys[end] if end < len(units) else ""
         thing = units[end + 1] if end + 1 < len(units) else None
-        if thing is None or verb not in words.roles | self._be:
+        if thing is None or words.is_past(verb):
             return False
-        return thing.article == "the" or thing.key in words.definite
+        is_role = verb in words.roles | self._be or (
+            verb.endswith("s") and verb not in words.many_valued | words.companions
+        )
+        return is_role and (thing.article == "the" or thing.key in words.definite)
 
 
 def _follows_copula(claim: Claim, run: Run) -> bool:
@@ -380,8 +433,8 @@ def _dates(claim: Claim) -> frozenset[int]:
             if unit.kind != "number" and unit.key not in words.dates | words.articles | {"on"}:
                 break
             end += 1
-        if end == first and phrase[0] in words.events:
-            end = _event_end(claim, start, first)
+        if phrase[0] in words.events:
+            end = max(end, _event_end(claim, start, first))
         if end > first:
             return frozenset(range(start, end))
     return frozenset()
@@ -393,7 +446,9 @@ def _event_end(claim: Claim, start: int, first: int) -> int:
     if start > 0:
         return size if size - first <= MAX_EVENT_UNITS else first
     for end in range(first + 1, min(first + MAX_EVENT_UNITS, size - 1) + 1):
-        if claim.units[end].before[:1] == "," or claim.keys[end] in PERSONS | {"we's", "user's"}:
+        unit = claim.units[end]
+        is_subject = unit.article or unit.is_capital or unit.key in PERSONS | {"we's", "user's"}
+        if unit.before[:1] == "," or is_subject:
             return end
     return first
 
