@@ -38,6 +38,7 @@ class Lexicon:
     denials: frozenset[str]
     prepositions: frozenset[str]
     places: frozenset[str]
+    positions: frozenset[str]
     pronouns: frozenset[str]
     quantifiers: frozenset[str]
     modals: frozenset[str]
@@ -91,6 +92,8 @@ class Lexicon:
     irregular: dict[str, str]
     past: frozenset[str]
     participles: frozenset[str]
+    # Verbs whose past is their plain form.
+    unchanged: frozenset[str]
     endings: tuple[str, ...]
     openers: tuple[Phrase, ...]
     short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
@@ -168,6 +171,7 @@ def lexicon(language: str) -> Lexicon:
         words("denials"),
         prepositions,
         mapped("places"),
+        words("positions") | mapped("places"),
         mapped("pronouns"),
         mapped("quantifiers"),
         mapped("modals"),
@@ -210,6 +214,7 @@ def lexicon(language: str) -> Lexicon:
         {form: line[0] for line in irregular for form in line},
         frozenset(form for line in irregular for form in line[1:] if form != line[0]),
         frozenset(form for line in irregular for form in line[1:]),
+        frozenset(line[0] for line in irregular if line[0] in line[1:]),
         tuple(content.get("endings", ())),
         _phrases(phrases.get("openers", ()), language),
         _by_first_word(_short_forms(content, forms), language),
@@ -294,6 +299,10 @@ def _short_forms(content: dict[str, Any], irregular: dict[str, list[str]]) -> di
         meanings = verb_forms(meaning, irregular.get(meaning, ()))
         for form, one in zip(forms, meanings, strict=True):
             made.setdefault(" ".join((form, *rest)), " ".join((one, *more)))
+        if forms[0] == forms[3]:
+            # "Was put off": the past of "put" is "put".
+            for be in ("is", "are", "was", "were", "been", "be"):
+                made[" ".join((be, verb, *rest))] = " ".join((be, meanings[3], *more))
     for phrase, short in content.get("copular", {}).items():
         meaning, *more = short.split()
         is_verb = meaning not in {"is", "can", "must", "may", "should", "will"}
@@ -306,7 +315,7 @@ def _short_forms(content: dict[str, Any], irregular: dict[str, list[str]]) -> di
 
 def _doubled(verb: str) -> str:
     """Return a verb with its last consonant doubled where an ending requires it: "stopp"."""
-    return verb + verb[-1] if re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$", verb) else verb
+    return verb + verb[-1] if re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$|(?:mit|fer|cur|trol|quip|pel)$", verb) else verb
 
 
 def _noun_forms(nouns: str) -> tuple[str, str]:

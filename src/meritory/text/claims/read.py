@@ -20,6 +20,7 @@ _UNIT = re.compile(
     | (?<![\w'])'(?P<single>[^'\n]{1,300})'(?!\w)
     | (?<![\w.@+~-])(?P<path>(?:[A-Za-z]:|~|\.{1,2})?[\\/][\w.@+~-]+(?:[\\/][\w.@+~-]+)*[\\/]?
         |[\w.@+~-]+(?:[\\/][\w.@+~-]+)+[\\/]?)
+    | (?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     | (?P<mark>[\#@][^\W_][\w-]*)
     | (?P<number>(?:(?<![\w)\]])[-+])?\d+(?:[.,:-]\d+)*)(?P<glued>[^\W\d_]*)(?!\w)
     | (?P<word>\w+(?:['.-]\w+)*(?:\+\+|\#(?!\w))?)
@@ -106,7 +107,7 @@ def units_of(text: str) -> tuple[Unit, ...]:
     for match in _UNIT.finditer(clean):
         before = clean[end : match.start()]
         is_first = not units or _SENTENCE_END.search(before) is not None
-        if is_first and before == ":" and clean[match.start()].isascii() and units[-1].key.isascii():
+        if is_first and units and before == ":" and clean[match.start()].isascii() and units[-1].key.isascii():
             # "alpine:3.20" is one name.
             is_first = False
         if is_first and units and units[-1].key in TITLES and before.strip() == ".":
@@ -134,7 +135,7 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
     elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+[.,]?", body) and len(body) <= 12:
         # "and/or", "yes/no": words with a slash between them, not a path.
         yield body.rstrip(".,"), "word", False
-    elif group in {"url", "path"}:
+    elif group in {"url", "path", "email"}:
         yield body.rstrip(".,;:!?)"), "path", False
     else:
         kinds: dict[str, UnitKind] = {"code": "identifier", "mark": "identifier"}

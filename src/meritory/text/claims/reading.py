@@ -31,6 +31,9 @@ MAX_SHORT_LEAD_UNITS: Final = 3
 _LEAD_ENDS: Final = frozenset({",", ":", ".", ";", "-", "–", "—", "!"})
 # First words of a remark on an earlier text.
 _LEADS: Final = frozenset({"i", "we", "sorry", "no", "oops"})
+_TOLD: Final = {
+    "their": "my", "his": "my", "her": "my", "they": "i", "he": "i", "she": "i",
+}  # fmt: skip
 _REFERRING: Final = frozenset({"it", "that", "them", "this", "those", "two", "up", "was", "is", "not"})
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
@@ -176,7 +179,8 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             key = UNITS[key] if is_measure and len(key) > 3 else key
             if not is_measure:
                 # "PostgreSQL" is "postgres", and "PATH" is no path.
-                lowered = None if key.isupper() else words.same.get(key.lower())
+                is_name = key.isupper() and len(key) > 3
+                lowered = None if is_name else words.same.get(key.lower())
                 key = words.same.get(key) or lowered or key
         yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
         mark, article, previous = "", "", unit.kind
@@ -208,6 +212,10 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         start += size
         opener_count += 1
     rest = units[start:]
+    said = {unit.key for unit in units[:start]}
+    if "user" in said and rest[0].key in _TOLD and words.language == "en":
+        # "The user said that their car is red."
+        rest[0] = replace(rest[0], key=_TOLD[rest[0].key])
     opener_count += _cut_lead_note(rest, words)
     # "..., by the way."
     for phrase in words.cues["framed"]:
@@ -281,6 +289,7 @@ def _cut_lead(units: list[Unit], words: Lexicon) -> bool:
         is_told = keys & words.slips or is_slip
         is_plain = not any(unit.kind not in {"word", "symbol"} for unit in lead)
         is_short = end <= MAX_SHORT_LEAD_UNITS or keys <= words.slips | _REFERRING
+        is_short |= lead[0].key in words.slips or bool(keys & {"was", "is"} and lead[0].key == "my")
         if is_told and is_plain and (lead[0].key in _LEADS or is_short):
             del units[:end]
             units[0] = replace(units[0], before="", is_first=True)

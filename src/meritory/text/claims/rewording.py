@@ -32,7 +32,8 @@ def rewording(old: Claim, new: Claim) -> str | None:
     sizes = len(old.keys), len(new.keys)
     if min(sizes) == 0 or max(sizes) > MAX_SHORT_UNITS or veto(old, new):
         return None
-    if _joined(old) == _joined(new):
+    left, right = _joined(old), _joined(new)
+    if left == right or (_has_hyphen(old) != _has_hyphen(new) and left.lower() == right.lower()):
         return "same words, one of them with a hyphen"
     if old.language == "en" and (_is_generic(old, new) or _is_generic(new, old)):
         return "same words, each one and all of them"
@@ -84,11 +85,13 @@ def _share_words(old: Claim, new: Claim) -> bool:
     return len(old.topic ^ new.topic) <= MAX_VERBS
 
 
+def _has_hyphen(claim: Claim) -> bool:
+    return any(unit.before == "-" for unit in claim.units)
+
+
 def _joined(claim: Claim) -> str:
     """Return the keys with a word after a hyphen joined to the one before."""
-    if not any(unit.before == "-" for unit in claim.units):
-        return "".join(claim.keys) if claim.language != "zh" else " ".join(claim.keys)
-    return "".join(claim.keys)
+    return "".join(claim.keys) if claim.language != "zh" else " ".join(claim.keys)
 
 
 # -- order ------------------------------------------------------------------------------------

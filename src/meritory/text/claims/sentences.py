@@ -37,6 +37,9 @@ _PAST: Final = frozenset({"was", "were", "did", "had"})
 _CLAUSES: Final = frozenset({"and", "or", "but", "that", "which", "who"})
 _EACH: Final = frozenset({"each", "every", "any"})
 _SILENT: Final = frozenset({"'s", "your"})
+_IT: Final = frozenset({"it", "they", "them"})
+_HOLDING: Final = frozenset({"stor", "hold", "contain", "host", "list", "document", "keep"})
+_NEEDED: Final = frozenset({"mandatory", "needed", "required", "necessary", "compulsory"})
 _DOING: Final = frozenset({"perform", "conduct", "execut", "run"})
 _DONE: Final = frozenset({"done", "performed", "made"})
 _GIVEN: Final = frozenset({"put", "add", "give", "attach", "provide"})
@@ -70,7 +73,8 @@ def readings_of(units: Units, words: Lexicon) -> Readings:
     for body, front in reader.bodies(tuple(units)):
         for sentence, force in reader.sentences(body):
             parts = reader.in_order(sentence.parts, front)
-            found.setdefault(replace(sentence, parts=parts), set()).add(force)
+            for made in reader.with_nouns(replace(sentence, parts=parts)):
+                found.setdefault(made, set()).add(force)
     return {sentence: frozenset(forces) for sentence, forces in found.items()}
 
 
@@ -95,7 +99,7 @@ class _Reader:
         self._adverbs = words.frequency | _ADVERBS
         self._breaks = words.prepositions - _GLUE
         self._clauses = _CLAUSES | words.limits | {"where", "how", "why", "what"}
-        self._markers = words.fronting & (words.limits | {"because", "before", "after"})
+        self._markers = words.fronting & (words.limits | {"because", "before", "after", "once"})
 
     # -- parts in front ---------------------------------------------------------------------
 
@@ -174,18 +178,20 @@ class _Reader:
         if not key.isalpha() or len(key) < 2:
             return False
         before = [unit for unit in body[:spot] if unit.key not in self._adverbs]
-        if self._words.is_past(key):
+        if self._words.is_past(key) or key in self._words.unchanged:
             return True
         if not before:
             return False
         subject = before[-1].key
+        head = before[: next((i for i, one in enumerate(before) if one.key in self._breaks), None)]
         if key.endswith("s") and not key.endswith("ss"):
             if subject in _PERSONS:
                 return False
-            return before[-1].is_capital or self._words.singular(subject) == subject
-        return subject in _PERSONS | {"they"} or (
-            self._words.singular(subject) != subject
-        )
+            one = head[-1] if head else before[-1]
+            return one.is_capital or (self._words.singular(one.key) == one.key)
+        one = head[-1] if head else before[-1]
+        is_plural = not one.is_capital and self._words.singular(one.key) != one.key
+        return subject in _PERSONS | {"they"} or is_plural
 
     def _is_verb(self, unit: Unit) -> bool:
         return unit.key in self._words.be | self._words.modals | _HELPERS
@@ -233,6 +239,8 @@ class _Reader:
             return
         if helper and self._words.singular(verb.key) != verb.key:
             return
+        if not helper and verb.key in words.unchanged:
+            yield from self._active(subject, verb.key, following[1:], [*marks, "past"])
         if words.is_past(verb.key):
             marks.append("past")
         yield from self._active(subject, verb.key, following[1:], marks)
@@ -249,8 +257,10 @@ class _Reader:
             yield from self._wish(rest, marks)
         if doer in _ANYONE:
             # "We proofread the menu", "someone stole it": in the passive, nobody is named.
+            by: Force = "must" if "must" in said else "passive"
+            without = tuple(mark for mark in said if mark != "must")
             for stem, things, parts in self._predicates(verb, rest):
-                yield Sentence((), stem, said, things, parts), "passive"
+                yield Sentence((), stem, without, things, parts), by
         if verb == "have":
             yield from self._owned(subject, rest, said)
         if self._words.stem(verb) == "receiv" and force == "says":
@@ -318,14 +328,21 @@ class _Reader:
             others = (*thing, *self._noun(things))
             said_by = tuple(sorted(said - {"must"}))
             yield Sentence((), stem, said_by, others, self.in_order(parts)), force
+        if stem in _HOLDING:
+            # "Data is stored in S3", "S3 stores data".
+            for parts in alternatives:
+                if len(parts) == 1 and parts[0][0] in words.places and not things:
+                    yield Sentence(parts[0][1:], stem, tuple(sorted(said)), thing, ()), "says"
         if not agents:
             return
         agent = agents[0]
         end = next(
             (i for i in range(agent + 1, len(rest)) if self._is_break(rest, i)), len(rest)
         )
-        doer = self._noun(rest[agent + 1 : end], is_subject=True)
-        if doer:
+        for end in {end, len(rest)}:
+            doer = self._noun(rest[agent + 1 : end], is_subject=True)
+            if not doer:
+                continue
             things, alternatives = self._split((*rest[:agent], *rest[end:]))
             for parts in alternatives:
                 others = (*thing, *self._noun(things))
@@ -356,11 +373,18 @@ class _Reader:
             for parts in after:
                 yield Sentence((), action, said, self._noun(others), self.in_order(parts)), "passive"
         articles = [side[0].article for side in (subject, rest)]
-        is_open = bool(words.indefinite & set(articles)) and "the" not in articles
-        closed = words.negations | words.quantifiers | words.limits | {"not", "than", "as"}
-        if subject[0].article == "the" and subject[0].key == "only":
-            closed -= {"only"}
-        if is_open or keys & closed or not value or not doer:
+        is_sure = "the" in articles or {subject[0].key, rest[0].key} & words.definite
+        is_open = bool(words.indefinite & set(articles)) and not is_sure
+        if len(things) == 1 and things[0].key in _NEEDED:
+            for parts in alternatives:
+                if len(parts) == 1 and parts[0][0] == "for":
+                    # "Y is mandatory for X", "X must have Y".
+                    needs = tuple(sorted({*said, "must"}))
+                    yield Sentence(parts[0][1:], words.stem("have"), needs, doer, ()), "says"
+        closed = words.negations | words.quantifiers | words.limits | {"not"}
+        opened = {side[0].key for side in (subject, rest) if not side[0].article}
+        is_closed = opened & closed or keys & {"not", "than", "as"}
+        if is_open or is_closed or not value or not doer:
             return
         whole = self._noun(rest, is_subject=True)
         if self._is_break(rest, 0):
@@ -416,6 +440,7 @@ class _Reader:
             start += 1
         verb, rest = body[start], body[start + 1 :]
         is_plain = verb.kind == "word" and not verb.article and verb.key.isalpha()
+        is_plain = is_plain and self._words.singular(verb.key) == verb.key
         if not is_plain or verb.key in self._words.light - self._words.light_verbs - {"take"}:
             return
         is_verb = verb.key in self._words.verbs | self._words.light_verbs
@@ -451,6 +476,9 @@ class _Reader:
         keys = [unit.key for unit in rest]
         if keys[:2] == ["to", "be"] and len(keys) > 2 and self._is_participle(keys[2]):
             yield from self._active((), keys[2], rest[3:], marks, "order")
+            if len(keys) > 4 and keys[3] in words.prepositions:
+                # "Wants to be talked to slowly."
+                yield from self._active((), keys[2], rest[4:], marks, "order")
             return
         for spot in range(1, min(len(keys), MAX_SUBJECT_UNITS)):
             if keys[spot] in self._breaks and keys[spot] != "to":
@@ -460,12 +488,29 @@ class _Reader:
                 if end > 0:
                     made = (*rest[:end], *rest[spot + 1 :])
                     yield from self._active((), keys[spot], made, marks, "order")
-        for order in ("use", "give", "show"):
+        for order in ("use", "give", "show", "write", "add"):
             yield from self._active((), order, rest, marks, "order")
         one = words.singular(keys[0]) if keys else ""
         if len(rest) > 1 and not rest[0].article and (one in words.verbs or one in words.nominals):
             # "Wants answers in French", "answer in French".
             yield from self._active((), words.nominals.get(one, one), rest[1:], marks, "order")
+
+    def with_nouns(self, sentence: Sentence) -> Iterator[Sentence]:
+        """Yield a sentence, and with the noun for "it": "if a test is flaky, skip it"."""
+        yield sentence
+        clauses = [part for part in sentence.parts if part[0] in self._markers]
+        if len(clauses) != 1:
+            return
+        (clause,) = clauses
+        others = tuple(part for part in sentence.parts if part is not clause)
+        if len(clause) > 2 and clause[1] in _IT and sentence.thing:
+            made = (clause[0], *sentence.thing, *clause[2:])
+            yield replace(sentence, parts=self.in_order((*others, made)))
+        elif sentence.thing and len(sentence.thing) == 1 and sentence.thing[0] in _IT:
+            helpers = self._words.be | self._words.modals | _HELPERS
+            end = next((i for i, key in enumerate(clause) if key in helpers), 0)
+            if end > 1:
+                yield replace(sentence, thing=clause[1:end])
 
     # -- nouns and parts --------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ _PIECES: Final = re.compile(
     r"|[二三四五六七八九](?=[点月日号元块岁天次周年分秒公千米个]))"
     rf"|{HAN.pattern}|\d+|(?:(?!{HAN.pattern}|\d).)(?:(?!{HAN.pattern}).)*"
 )
-_THOUSANDS: Final = {"k": "000", "thousand": "000", "million": "000000"}
+_THOUSANDS: Final = {"k": 1_000, "thousand": 1_000, "million": 1_000_000}
 _ABOUT: Final = frozenset({"around", "roughly", "approximately", "circa", "approx", "ca"})
 _MONTHS: Final = word_list(
     "january february march april may june july august september october november december"
@@ -32,10 +32,17 @@ _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
 _DECIMAL: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
+_AFTER_HAS: Final = frozenset({"been", "got", "had"})
+_AFTER_HAD: Final = frozenset({"been", "better", "had", "never", "already"})
 _ISO_DATE: Final = re.compile(r"((?:19|20)\d\d)-(\d\d)-(\d\d)")
 MONTH_NAMES: Final = (
     "january february march april may june july august september october november december".split()  # noqa: SIM905
 )
+_SHORT_MONTHS: Final = {name[:3]: name for name in MONTH_NAMES} | {"sept": "september"}
+_SHORT_DAYS: Final = {
+    "mon": "monday", "tue": "tuesday", "tues": "tuesday", "wed": "wednesday", "thu": "thursday",
+    "thur": "thursday", "thurs": "thursday", "fri": "friday",
+}  # fmt: skip
 _OCLOCK: Final = frozenset({"o'clock", "oclock"})
 _PAST_HOUR: Final = {
     ("half", "past"): 30,
@@ -65,7 +72,7 @@ _ORDINAL_WORDS: Final = {
     )
 } | {"second": "2"}
 # Words that no owner precedes: "Rosa's the secretary".
-_AFTER_IS: Final = frozenset({"a", "an", "the", "not", "also", "now", "still", "always"})
+_AFTER_IS: Final = frozenset({"a", "an", "the"})
 _ORDINALS: Final = frozenset({"st", "nd", "rd", "th"})
 # British and other spellings of English, with the one that stands for them.
 _SPELLINGS: Final = (
@@ -80,6 +87,10 @@ _SPELLINGS: Final = (
     ),
     (re.compile(r"yse(d|s|r)?$"), r"yze\1"),
 )
+_NOT_RESPELLED: Final = (
+    "otherwise", "likewise", "promise", "exercise", "supervis", "improvis", "advertis", "surpris", "franchis",
+    "premise", "expertise", "precise", "concise", "paradise", "merchandise", "compromise", "enterprise", "disguise",
+)  # fmt: skip
 _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
 
 
@@ -100,6 +111,10 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             yield replace(unit, kind="number", key=_HOURS[unit.key])
         elif unit.key == "'s" and following.key in _AFTER_IS and words.language == "en":
             yield replace(unit, key="is")
+        elif unit.key in {"'s", "is"} and following.key in _AFTER_HAS and words.language == "en":
+            yield replace(unit, key="has")
+        elif unit.key == "'d" and words.language == "en":
+            yield replace(unit, key="had" if following.key in _AFTER_HAD else "would")
         elif unit.kind == "symbol" and unit.key in _CURRENCIES | {"%"}:
             yield replace(unit, kind="word")
         elif words.language == "en" and unit.key in _ORDINAL_WORDS and following.kind == "word":
@@ -137,8 +152,8 @@ def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
         return (replace(unit, key=unit.key + "00"),)
     if following.key in {"am", "pm"} and _HOUR.fullmatch(unit.key):
         return (replace(unit, key=_hour(unit.key, following.key)),)
-    if following.key in _THOUSANDS and unit.key.isdigit():
-        return (replace(unit, key=unit.key + _THOUSANDS[following.key]),)
+    if following.key in _THOUSANDS and _DECIMAL.fullmatch(unit.key):
+        return (replace(unit, key=f"{float(Fraction(unit.key) * _THOUSANDS[following.key]):.12g}"),)
     return ()
 
 
@@ -219,6 +234,13 @@ def _dated(units: Sequence[Unit]) -> Iterator[Unit]:
     index = 0
     while index < len(units):
         unit, size = units[index], 1
+        day = keys[index - 1] if index else ""
+        is_dated = _is_day(keys[index + 1]) or _is_day(day) or day in _ORDINALS
+        if unit.key in _SHORT_MONTHS and is_dated:
+            unit = replace(unit, key=_SHORT_MONTHS[unit.key])
+        elif unit.key in _SHORT_DAYS and unit.is_capital:
+            unit = replace(unit, key=_SHORT_DAYS[unit.key])
+        keys[index] = unit.key
         if unit.key in _MONTHS and _is_day(keys[index + 1]):
             size = 3 if keys[index + 2] in _ORDINALS else 2
             yield Unit("number", keys[index + 1], unit.before, False, unit.is_first)
@@ -226,7 +248,7 @@ def _dated(units: Sequence[Unit]) -> Iterator[Unit]:
         elif _is_day(unit.key) and keys[index + 1] in _ORDINALS:
             yield unit
             has_of = keys[index + 2] == "of"
-            if keys[index + 2 + has_of] in _MONTHS:
+            if keys[index + 2 + has_of] in _MONTHS | _SHORT_MONTHS.keys():
                 size = 2 + has_of
         else:
             yield unit
@@ -264,7 +286,7 @@ def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
 @lru_cache(maxsize=8192)
 def _respelled(word: str) -> str:
     """Return an English word in one spelling: "color" for "colour"."""
-    if not word.isascii() or not word.isalpha():
+    if not word.isascii() or not word.isalpha() or word.startswith(_NOT_RESPELLED):
         return word
     for pattern, spelling in _SPELLINGS:
         word = pattern.sub(spelling, word)

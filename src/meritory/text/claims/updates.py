@@ -30,6 +30,7 @@ _ENDED: Final = frozenset({"ended", "past"})
 # Common words that only count beside a verb of change or a comma.
 _PLACED: Final = frozenset({"origin", "contrast"})
 _NAMING: Final = frozenset({"gone", "left", "origin", "contrast"})
+_STATING: Final = frozenset({"now", "correction"})
 _RENAMED: Final = frozenset({"renam", "rebrand"})
 # Words within the name of a thing.
 _LINKS: Final = frozenset({"of", "de", "mr", "ms", "mrs", "dr"})
@@ -51,7 +52,7 @@ def update(old: Claim, new: Claim) -> Update | None:
     if new.raw & new.lexicon.additive or old.cues & _ENDED or new.cues & _ENDED:
         return None
     if reason := _opposite(old, new):
-        return "chain", reason
+        return ("supersede" if new.cues & _STATING else "chain"), reason
     return other_value(old, new, cues)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, Literal
@@ -34,6 +35,8 @@ _SAYS_OTHER_VALUE: Final = frozenset({"now", "correction", "since", "new", "chan
 # Before the tool with which something is done.
 _MEANS: Final = frozenset({"with", "via", "through", "in", "on", "use"})
 _PERFECT: Final = frozenset({"have", "been"})
+# "Q2", "B4".
+_LABEL: Final = re.compile(r"[A-Z]\d{1,2}")
 _THEN: Final = frozenset({"it", "they", "he", "she", "that", "this"})
 
 
@@ -169,8 +172,9 @@ def _by_order(old: Claim, new: Claim, cues: frozenset[str], says: bool) -> Updat
         return None
     words = old.lexicon
     is_swapped = sorted(left[i] for i in was) == sorted(new.stems[i] for i in now)
-    if is_swapped and "like" not in old.keys:
-        return None
+    if is_swapped:
+        is_choice = "like" in old.keys[:lead] and not says
+        return ("chain", "the other one is preferred") if is_choice else None
     own = {*(old.keys[i] for i in was), *(new.keys[i] for i in now)}
     closed = words.negations | words.limits | (words.quantifiers - {"each"}) | {"not", "and", "or"}
     if own & closed:
@@ -235,7 +239,7 @@ class _Slot:
         if {*_words_before(self._old, self._was)[1:]} & listed:
             return True
         first = self._old.units[0]
-        after = self._lead[1:] if first.key in PERSONS or first.is_capital else self._lead[2:]
+        after = self._lead[1:]
         return any(key.endswith("s") or words.is_past(key) for key in after) or (
             first.key in PERSONS and len(self._lead) > 1
         )
@@ -246,8 +250,9 @@ class _Slot:
         count = sum(key not in words.prepositions for key in self._lead)
         if not self._has_verb() or (count < 2 and not self._follows_be):
             return False
-        if self._follows_be and not _is_definite_subject(self._old) and "correction" not in cues:
-            return False
+        is_common = _is_definite_subject(self._old) or self._is_plural_subject()
+        if self._follows_be and not is_common and "correction" not in cues:
+            return len(self._lead) > MIN_COMMON_LEAD
         one, other = self._opens
         is_object = not one and self._before not in words.prepositions | self._be
         if is_object and self._said & words.many_valued and "correction" not in cues:
@@ -266,6 +271,8 @@ class _Slot:
             return False
         if self._is_past() or self._share_content():
             return False
+        if self._is_numbered() and not all(self.measures()):
+            return False
         if all(self.measures()):
             return self._before not in {"and", "or", "between"}
         one, other = self._opens
@@ -277,25 +284,45 @@ class _Slot:
         if opener in words.agents and not one:
             return self._are_names()
         if one != other:
-            are_places = {one, other} <= words.places
-            return are_places and self._follows_be and _is_definite_subject(self._old)
+            are_places = {one, other} <= words.positions
+            is_put = self._follows_be or bool(self._said & words.one_valued)
+            return are_places and is_put and _is_definite_subject(self._old)
         if self._follows_be and opener in words.places and self._are_names():
             return True
         if self._follows_be:
-            is_plural = words.singular(self._lead[-2]) != self._lead[-2] if self._lead[1:] else False
-            return _is_definite_subject(self._old) and not (is_plural and self._are_names())
+            is_many = self._is_plural_subject() and self._are_names()
+            return _is_definite_subject(self._old) and not is_many
         is_path = any(self._old.units[index].kind == "path" for index in self._was)
         if is_path and not _is_definite_subject(self._old):
             return False
+        typed = _words_before(self._old, self._was)
+        if not one and typed and typed[-1] in words.many_valued - words.one_valued:
+            return False
         if self._said & words.one_valued:
             return opener not in _ACCOMPANYING or not self._said & words.companions
+        if "like" in self._lead and {"best", "most"} & set(self._old.keys[self._was[-1] :]):
+            return True
         if "like" in self._lead[:-1] and not one and not self._are_names():
             # "Likes her tea strong."
             return any(unit.article or unit.key in words.definite for unit in self._objects())
         if self._said & words.many_valued or opener in words.many_valued:
             return False
-        is_means = opener in _MEANS and self._are_names()
-        return is_means and not self._said & words.companions
+        before = self._lead[: len(self._lead) - (not one)]
+        is_done = any(key in words.participles or words.is_past(key) for key in before[-2:])
+        is_means = opener in _MEANS or (opener == "to" and is_done)
+        articles = {unit.article for unit in self._old.units[: self._was[0]][1:]}
+        if articles & words.indefinite or not self._are_names():
+            return False
+        said = _words_before(self._old, self._was)
+        is_with = opener in _ACCOMPANYING and bool({*said[-2:]} & words.companions)
+        return is_means and not is_with
+
+    def _is_plural_subject(self) -> bool:
+        """Return whether the subject is things of a kind: "lectures are online"."""
+        words = self._old.lexicon
+        breaks = words.prepositions | self._be
+        end = next((i for i, key in enumerate(self._lead) if key in breaks), 0)
+        return end > 0 and words.singular(self._lead[end - 1]) != self._lead[end - 1]
 
     def measures(self) -> tuple[bool, bool]:
         """Return of both values whether they are numbers, dates or times."""
@@ -311,6 +338,15 @@ class _Slot:
             or claim.keys[index] in vague
             # "Revision C".
             or (len(claim.keys[index]) == 1 and claim.units[index].is_capital)
+            or _LABEL.fullmatch(claim.keys[index]) is not None
+            for index in run
+        )
+
+    def _is_numbered(self) -> bool:
+        """Return whether one of the values has a number."""
+        return any(
+            claim.units[index].kind == "number"
+            for claim, run in ((self._old, self._was), (self._new, self._now))
             for index in run
         )
 
@@ -430,7 +466,7 @@ def _dates(claim: Claim) -> frozenset[int]:
             unit = claim.units[end]
             if end > first and unit.before == ",":
                 break
-            if unit.kind != "number" and unit.key not in words.dates | words.articles | {"on"}:
+            if unit.kind != "number" and unit.key not in words.dates | words.articles | {"on", "of"}:
                 break
             end += 1
         if phrase[0] in words.events:
