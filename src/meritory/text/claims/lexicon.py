@@ -19,6 +19,8 @@ _VOWEL: Final = re.compile(r"[aeiouyäöüáéíóúàèâêîôû]")
 _DOUBLED: Final = re.compile(r"([bdfgklmnprtz])\1$")
 
 Phrase = tuple[str, ...]
+# Phrases by one of their words, the longest first.
+PhraseIndex = dict[str, tuple[Phrase, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,16 @@ class Lexicon:
     # Verbs whose past is their plain form.
     unchanged: frozenset[str]
     endings: tuple[str, ...]
-    openers: tuple[Phrase, ...]
+    openers: frozenset[Phrase]
+    # Openers that a mark must follow or, at the end of a text, precede; these by their last word.
+    framed: frozenset[Phrase]
+    closing: PhraseIndex
     short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
     # The verb for a verb and its particle: "collect" for "pick up".
     phrasal: dict[Phrase, str]
-    # Phrases of change by kind, longest first.
+    # Phrases of change by kind, longest first, and by kind and first word.
     cues: dict[str, tuple[Phrase, ...]]
+    cues_by_word: dict[str, PhraseIndex]
     # The phrases of the kinds that stay in a text, by first word.
     marks: dict[str, tuple[tuple[str, Phrase], ...]]
 
@@ -216,10 +222,13 @@ def lexicon(language: str) -> Lexicon:
         frozenset(form for line in irregular for form in line[1:]),
         frozenset(line[0] for line in irregular if line[0] in line[1:]),
         tuple(content.get("endings", ())),
-        _phrases(phrases.get("openers", ()), language),
+        frozenset(_phrases(phrases.get("openers", ()), language)),
+        frozenset(cues["framed"]),
+        _indexed(cues["framed"], -1),
         _by_first_word(_short_forms(content, forms), language),
         {tuple(verb.split()): meaning for verb, meaning in content.get("phrasal", {}).items()},
         cues,
+        {kind: _indexed(phrases_of_kind) for kind, phrases_of_kind in cues.items()},
         _marks(cues),
     )
 
@@ -360,6 +369,13 @@ def find_phrase(keys: Sequence[str], phrase: Phrase, start: int = 0) -> int:
 def _phrases(written: Iterable[str], language: str) -> tuple[Phrase, ...]:
     made = {split_phrase(one, language) for text in written for one in _alternatives(text)}
     return tuple(sorted(made, key=lambda phrase: (-len(phrase), phrase)))
+
+
+def _indexed(phrases: Iterable[Phrase], place: int = 0) -> PhraseIndex:
+    found: dict[str, list[Phrase]] = {}
+    for phrase in phrases:
+        found.setdefault(phrase[place], []).append(phrase)
+    return {word: tuple(entries) for word, entries in found.items()}
 
 
 def _marks(cues: dict[str, tuple[Phrase, ...]]) -> dict[str, tuple[tuple[str, Phrase], ...]]:

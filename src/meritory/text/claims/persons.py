@@ -23,11 +23,8 @@ _PERFECT: Final = frozenset({"have", "has", "had", "was", "were", "did", "been",
 def orders(units: list[Unit]) -> list[Unit]:
     """Return the units of an order without "you must"."""
     keys = [unit.key for unit in units]
-    size = int(keys[:2] == ["you", "must"])
-    while keys[size : size + 1] == ["must"]:
-        size += 1
-    if size and len(keys) > size:
-        return [replace(units[size], is_first=True), *units[size + 1 :]]
+    if keys[:2] == ["you", "must"] and len(keys) > 2:
+        return [replace(units[2], is_first=True), *units[3:]]
     return units
 
 

@@ -11,6 +11,7 @@ from meritory.text.claims.lexicon import (
     GAP,
     Lexicon,
     Phrase,
+    PhraseIndex,
     best_language,
     find_phrase,
     language_scores,
@@ -26,6 +27,7 @@ from meritory.text.words import UNITS
 _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
 MAX_GAP_UNITS: Final = 12
 MAX_LEAD_UNITS: Final = 10
+MAX_OPENER_UNITS: Final = 12
 MAX_NOTE_UNITS: Final = 6
 MAX_SHORT_LEAD_UNITS: Final = 3
 _LEAD_ENDS: Final = frozenset({",", ":", ".", ";", "-", "–", "—", "!"})
@@ -200,25 +202,21 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         if units[start].key in words.silent - words.articles:
             size = 1
         else:
-            heads = tuple(unit.key.lower() for unit in units[start:-1])
-            size = next((len(one) for one in words.openers if heads[: len(one)] == one), 0)
-            if not size:
-                framed = words.cues["framed"]
-                size = next((len(one) for one in framed if heads[: len(one)] == one), 0)
-                if size and not units[start + size].before:
-                    size = 0
+            size = _opener_size(units[start:], words)
+            if not size and opener_count and units[start].key == "and":
+                size = 1
         if not size:
             break
         start += size
         opener_count += 1
     rest = units[start:]
     said = {unit.key for unit in units[:start]}
-    if "user" in said and rest[0].key in _TOLD and words.language == "en":
+    if "user" in said and rest and rest[0].key in _TOLD and words.language == "en":
         # "The user said that their car is red."
         rest[0] = replace(rest[0], key=_TOLD[rest[0].key])
     opener_count += _cut_lead_note(rest, words)
     # "..., by the way."
-    for phrase in words.cues["framed"]:
+    for phrase in words.closing.get(rest[-1].key.lower(), ()) if rest else ():
         size = len(phrase)
         ends = tuple(unit.key.lower() for unit in rest[-size:])
         if len(rest) > size + 1 and ends == phrase and rest[-size].before[:1] in {",", "-"}:
@@ -228,6 +226,17 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True, before="")
     return rest, opener_count
+
+
+def _opener_size(units: Sequence[Unit], words: Lexicon) -> int:
+    """Return the number of units of the opener that a text begins with, or 0."""
+    heads = tuple(unit.key.lower() for unit in units[:MAX_OPENER_UNITS])
+    for size in range(len(heads), 0, -1):
+        if heads[:size] in words.openers and size < len(units):
+            return size
+        if heads[:size] in words.framed and size < len(units) and units[size].before:
+            return size
+    return 0
 
 
 def _cut_lead_note(units: list[Unit], words: Lexicon) -> int:
@@ -271,7 +280,7 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
 
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
-    is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
+    is_corrected = _cut_any(units, words.cues_by_word["correction"], is_framed=True)
     if words.language == "en" and not is_corrected:
         is_corrected = _cut_lead(units, words)
     return {"correction", "now"} if is_corrected else set()
@@ -300,7 +309,7 @@ def _cut_lead(units: list[Unit], words: Lexicon) -> bool:
 def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove the words that only say that something changed, and return what they say."""
     found: set[str] = set()
-    if _cut_any(units, words.cues["ended"]):
+    if _cut_any(units, words.cues_by_word["ended"]):
         found.add("ended")
         if words.language == "en":
             _cut_helper(units)
@@ -308,11 +317,11 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     used = keys.index("used") if "used" in keys else 0
     # "is used to cold" and "was used to build" are not "used to live".
     is_past = words.language != "en" or (used > 0 and keys[used - 1] not in _BEFORE_USED)
-    if is_past and _cut_any(units, words.cues["past"]):
+    if is_past and _cut_any(units, words.cues_by_word["past"]):
         found.add("past")
-    while _cut_any(units, words.cues["actual"]):
+    while _cut_any(units, words.cues_by_word["actual"]):
         found |= {"now", "correction"}
-    while _cut_any(units, words.cues["now"]):
+    while _cut_any(units, words.cues_by_word["now"]):
         found.add("now")
     return found
 
@@ -340,13 +349,12 @@ def _cut_helper(units: list[Unit]) -> None:
             return
 
 
-def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = False) -> bool:
+def _cut_any(units: list[Unit], phrases: PhraseIndex, *, is_framed: bool = False) -> bool:
     """Remove the first phrase that the text contains, and return whether there was one."""
     keys = [unit.key for unit in units]
-    distinct = set(keys)
-    for phrase in phrases:
-        if phrase[0] not in distinct:
-            continue
+    begun = keys[:1] if is_framed else set(keys)
+    found = [phrase for key in begun if key in phrases for phrase in phrases[key]]
+    for phrase in sorted(found, key=lambda one: (-len(one), one)):
         if GAP in phrase:
             gap = phrase.index(GAP)
             start = find_phrase(keys, phrase[:gap])

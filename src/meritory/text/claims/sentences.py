@@ -159,6 +159,8 @@ class _Reader:
             unit = body[spot]
             if unit.before[:1] in {",", ";"} or len(found) >= MAX_VERBS:
                 break
+            if unit.key in self._markers and found == []:
+                break
             if unit.article or (unit.is_capital and not unit.is_first) or unit.kind != "word":
                 continue
             if body[spot - 1].key in words.prepositions | {"'s"} | words.definite:
@@ -321,8 +323,14 @@ class _Reader:
         agents = [spot for spot, unit in enumerate(rest) if unit.key in words.agents]
         thing = self._noun(subject, is_subject=True)
         said = set(marks)
+        head, tails = self._split(subject)
+        if head and tails != [()]:
+            # "Funds for schools were cut", "cut funds for schools".
+            for tail in tails:
+                for one, force in self._passive(head, verb, rest, marks):
+                    yield replace(one, parts=self.in_order((*one.parts, *tail))), force
         things, alternatives = self._split(rest)
-        force: Force = "must" if "must" in said else "passive"
+        force = "must" if "must" in said else "passive"
         for parts in alternatives:
             # "By post" says how.
             others = (*thing, *self._noun(things))

@@ -97,7 +97,12 @@ _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "ant
 def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units with one spelling for numbers, times, dates, amounts and variants."""
     is_done = False
-    dated = list(_dated(list(_timed(units)))) if words.language == "en" else units
+    dated = units
+    if words.language == "en":
+        if any(unit.kind == "number" for unit in units):
+            dated = list(_dated(list(_timed(units))))
+        elif any(unit.is_capital and unit.key in _SHORT_DAYS for unit in units):
+            dated = list(_dated(units))
     kind = ""
     for unit, following in pairwise([*dated, Unit("symbol", "")]):
         previous, kind = kind, unit.kind
@@ -158,7 +163,10 @@ def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
 
 
 def measured(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
-    """Yield the units with each measure in its largest whole unit: 2 h for 120 min."""
+    """Yield the units with each measure in the largest unit of which there are two: 2 h for 120 min."""
+    if not any(unit.kind == "number" for unit in units):
+        yield from units
+        return
     is_done = False
     for unit, following in pairwise([*units, Unit("symbol", "")]):
         scale = words.measures.get(following.key) if unit.kind == "number" else None
@@ -170,9 +178,9 @@ def measured(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             is_done = True
             names, factor = scale
             amount = Fraction(unit.key) * factor
-            name, size = next(
-                ((name, size) for name, size in names if (amount / size).denominator == 1), names[-1]
-            )
+            # "60 s" stays, so that "30 s" and "60 s" are told apart in one unit.
+            whole_names = (one for one in names if (amount / one[1]).denominator == 1)
+            name, size = next((one for one in whole_names if amount >= 2 * one[1]), names[-1])
             whole = amount / size
             key = str(whole.numerator) if whole.denominator == 1 else f"{float(whole):g}"
             yield replace(unit, key=key)
