@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -152,94 +152,81 @@ def lexicon(language: str) -> Lexicon:
         *(form for verbs in groups.get("verbs", ()) for form in _verb_forms(verbs.split(), forms)),
         *(form for nouns in groups.get("nouns", ()) for form in _noun_forms(nouns)),
     ]
-    listed = {key: groups.get(key, ()) for key in ("same", "spellings", "related", "adjectives")}
     same = first_of_group(
-        (*listed["same"], *listed["spellings"], *inflected, *listed["related"], *listed["adjectives"])
+        (
+            *groups.get("same", ()),
+            *groups.get("spellings", ()),
+            *inflected,
+            *groups.get("related", ()),
+            *groups.get("adjectives", ()),
+        )
     )
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
-
-    def mapped(key: str) -> frozenset[str]:
-        """Return a list with the words that stand for its words in the normal form."""
-        return words(key) | {same.get(word, word) for word in words(key)}
-
-    articles, prepositions = words("articles"), mapped("prepositions")
-    unsaid = {"verbs", "states"}
-    known = frozenset[str]().union(*(words(key) for key in content["words"] if key not in unsaid))
+    lists: dict[str, Any] = {key: words(key) for key in _LISTS}
+    for key in _MAPPED:
+        # With the words that stand for its words in the normal form.
+        lists[key] = words(key) | {same.get(word, word) for word in words(key)}
+    lists["positions"] |= lists["places"]
     return Lexicon(
-        language,
-        known | set(same),
-        articles,
-        articles | words("fillers") | words("hedges"),
-        words("hedges"),
-        words("negations"),
-        words("additive"),
-        words("limits"),
-        words("denials"),
-        prepositions,
-        mapped("places"),
-        words("positions") | mapped("places"),
-        mapped("pronouns"),
-        mapped("quantifiers"),
-        mapped("modals"),
-        mapped("be"),
-        mapped("agents"),
-        articles | words("fillers") | prepositions | mapped("be") | words("light"),
-        mapped("light_verbs"),
-        words("companions"),
-        words("frequency"),
-        mapped("wishes"),
-        words("first_person"),
-        mapped("puts"),
-        mapped("goes"),
-        words("prefixes"),
-        words("attributes"),
-        words("many_valued"),
-        words("one_valued"),
-        mapped("roles"),
-        words("ordinals"),
-        mapped("states"),
-        words("events"),
-        words("slips"),
-        words("weak_slips"),
-        words("remarks"),
-        mapped("verbs"),
-        words("bare_verbs"),
-        words("clause_verbs"),
-        mapped("fronting"),
-        words("definite"),
-        words("indefinite"),
-        words("dates"),
-        same,
-        first_of_group(groups.get("units", ())),
-        _measures(groups.get("measures", ())),
-        _numbers(content.get("numbers", {})),
-        content.get("nominals", {}),
-        _firsts(groups.get("attribute_verbs", ())),
-        _firsts(groups.get("plurals", ())),
-        _opposites(groups.get("antonyms", ())),
-        {form: line[0] for line in irregular for form in line},
-        frozenset(form for line in irregular for form in line[1:] if form != line[0]),
-        frozenset(form for line in irregular for form in line[1:]),
-        frozenset(line[0] for line in irregular if line[0] in line[1:]),
-        tuple(content.get("endings", ())),
-        frozenset(_phrases(phrases.get("openers", ()), language)),
-        frozenset(cues["framed"]),
-        _indexed(cues["framed"], -1),
-        _by_first_word(_short_forms(content, forms), language),
-        {tuple(verb.split()): meaning for verb, meaning in content.get("phrasal", {}).items()},
-        cues,
-        {kind: _indexed(phrases_of_kind) for kind, phrases_of_kind in cues.items()},
-        _marks(cues),
+        language=language,
+        known=_known(content["words"], words) | set(same),
+        silent=lists["articles"] | words("fillers") | words("hedges"),
+        light=lists["articles"]
+        | words("fillers")
+        | lists["prepositions"]
+        | lists["be"]
+        | words("light"),
+        same=same,
+        units=first_of_group(groups.get("units", ())),
+        measures=_measures(groups.get("measures", ())),
+        numbers=_numbers(content.get("numbers", {})),
+        nominals=content.get("nominals", {}),
+        attribute_verbs=_firsts(groups.get("attribute_verbs", ())),
+        plurals=_firsts(groups.get("plurals", ())),
+        antonyms=_opposites(groups.get("antonyms", ())),
+        irregular={form: line[0] for line in irregular for form in line},
+        past=frozenset(form for line in irregular for form in line[1:] if form != line[0]),
+        participles=frozenset(form for line in irregular for form in line[1:]),
+        unchanged=frozenset(line[0] for line in irregular if line[0] in line[1:]),
+        endings=tuple(content.get("endings", ())),
+        openers=frozenset(_phrases(phrases.get("openers", ()), language)),
+        framed=frozenset(cues["framed"]),
+        closing=_indexed(cues["framed"], -1),
+        short_forms=_by_first_word(_short_forms(content, forms), language),
+        phrasal={tuple(one.split()): verb for one, verb in content.get("phrasal", {}).items()},
+        cues=cues,
+        cues_by_word={kind: _indexed(cues[kind]) for kind in CUE_KINDS},
+        marks=_marks(cues),
+        **lists,
     )
 
 
-# actual: another value is the right one. origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
-# now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
-# since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
+def _known(names: Iterable[str], words: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    """Return the words that show the language of a text."""
+    return frozenset[str]().union(*(words(name) for name in names if name not in _UNSAID))
+
+
+_UNSAID: Final = frozenset({"verbs", "states"})
+_LISTS: Final = (
+    "articles", "hedges", "negations", "additive", "limits", "denials", "positions", "companions",
+    "frequency", "first_person", "prefixes", "attributes", "many_valued", "one_valued", "ordinals",
+    "events", "slips", "weak_slips", "remarks", "bare_verbs", "clause_verbs", "definite",
+    "indefinite", "dates",
+)  # fmt: skip
+_MAPPED: Final = (
+    "prepositions", "places", "pronouns", "quantifiers", "modals", "be", "agents", "light_verbs",
+    "wishes", "puts", "goes", "roles", "states", "verbs", "fronting",
+)  # fmt: skip
+
+
+# actual: another value is the right one. origin: the old value follows, if the text has a verb of
+# change. contrast: it follows a comma. now: another value holds. ended: the claim holds no more.
+# correction: the old text was wrong. since: a date follows. gone: the old value follows; left: it
+# precedes. change: verbs of change.
 # framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
 CUE_KINDS: Final = (
-    "now", "actual", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
-    "change", "new", "framed",
+    "now", "actual", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin",
+    "contrast", "change", "new", "framed",
 )  # fmt: skip
 
 
@@ -262,7 +249,7 @@ def first_of_group(groups: Iterable[str]) -> dict[str, str]:
 def _measures(
     groups: Iterable[str],
 ) -> dict[str, tuple[tuple[tuple[str, int], ...], int]]:
-    found = {}
+    found: dict[str, tuple[tuple[tuple[str, int], ...], int]] = {}
     for group in groups:
         smallest, *steps = group.split()
         sizes = [(smallest, 1)]
@@ -319,12 +306,17 @@ def _short_forms(content: dict[str, Any], irregular: dict[str, list[str]]) -> di
         for be, form in (("is", third), ("am|are", plain), ("was|were", past)):
             if is_verb or be != "was|were":
                 made[f"{be} {phrase}"] = " ".join((form if is_verb else meaning, *more))
-    return made | content.get("short_forms", {})
+    made.update(content.get("short_forms", {}))
+    return made
 
 
 def _doubled(verb: str) -> str:
     """Return a verb with its last consonant doubled where an ending requires it: "stopp"."""
-    return verb + verb[-1] if re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$|(?:mit|fer|cur|trol|quip|pel)$", verb) else verb
+    return (
+        verb + verb[-1]
+        if re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$|(?:mit|fer|cur|trol|quip|pel)$", verb)
+        else verb
+    )
 
 
 def _noun_forms(nouns: str) -> tuple[str, str]:

@@ -47,7 +47,10 @@ def without_never(units: list[Unit]) -> list[Unit]:
         return units
     spot = keys.index("never")
     if keys[spot + 1 : spot + 2] == ["to"]:
-        units, keys = [*units[: spot + 1], *units[spot + 2 :]], [*keys[: spot + 1], *keys[spot + 2 :]]
+        units, keys = (
+            [*units[: spot + 1], *units[spot + 2 :]],
+            [*keys[: spot + 1], *keys[spot + 2 :]],
+        )
     verb = keys[spot + 1] if spot + 1 < len(keys) else ""
     if not verb.isalpha() or lexicon("en").is_past(verb):
         return units
@@ -108,7 +111,9 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             agrees = False
         is_team |= key == "we" and unit.key == "team"
         is_late = keys[0] in words.fronting and keys[index - 1] == "the"
-        if (key == "user" == unit.key and (index <= 2 or is_late)) or (key == "we" and unit.key == "team"):
+        if (key == "user" == unit.key and (index <= 2 or is_late)) or (
+            key == "we" and unit.key == "team"
+        ):
             agrees = True
         elif unit.key in {"and", "but"} and is_note and following.removesuffix("s") != following:
             agrees = following in words.bare_verbs
@@ -118,7 +123,9 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
 
 def _has_head(keys: Sequence[str], words: Lexicon) -> bool:
     """Return whether "the team" only begins a noun: "the team lead is", "the team lunch has"."""
-    return len(keys) > 1 and keys[0] not in words.be and keys[1] in words.be | words.modals | {"has"}
+    return (
+        len(keys) > 1 and keys[0] not in words.be and keys[1] in words.be | words.modals | {"has"}
+    )
 
 
 def _plain_verb(key: str) -> str:

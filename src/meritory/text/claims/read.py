@@ -107,7 +107,13 @@ def units_of(text: str) -> tuple[Unit, ...]:
     for match in _UNIT.finditer(clean):
         before = clean[end : match.start()]
         is_first = not units or _SENTENCE_END.search(before) is not None
-        if is_first and units and before == ":" and clean[match.start()].isascii() and units[-1].key.isascii():
+        if (
+            is_first
+            and units
+            and before == ":"
+            and clean[match.start()].isascii()
+            and units[-1].key.isascii()
+        ):
             # "alpine:3.20" is one name.
             is_first = False
         if is_first and units and units[-1].key in TITLES and before.strip() == ".":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from meritory.text.claims.kinds import in_general
 from meritory.text.claims.lexicon import (
     GAP,
     Lexicon,
@@ -17,9 +18,16 @@ from meritory.text.claims.lexicon import (
     language_scores,
     lexicon,
 )
-from meritory.text.claims.persons import not_but, one_subject, orders, persons, with_subjects, without_never
+from meritory.text.claims.persons import (
+    not_but,
+    one_subject,
+    orders,
+    persons,
+    with_subjects,
+    without_never,
+)
 from meritory.text.claims.read import Unit, units_of, values_of
-from meritory.text.claims.sentences import Readings, in_general, readings_of
+from meritory.text.claims.sentences import Readings, readings_of
 from meritory.text.claims.spelling import measured, spelled
 from meritory.text.words import UNITS
 
@@ -36,7 +44,9 @@ _LEADS: Final = frozenset({"i", "we", "sorry", "no", "oops"})
 _TOLD: Final = {
     "their": "my", "his": "my", "her": "my", "they": "i", "he": "i", "she": "i",
 }  # fmt: skip
-_REFERRING: Final = frozenset({"it", "that", "them", "this", "those", "two", "up", "was", "is", "not"})
+_REFERRING: Final = frozenset(
+    {"it", "that", "them", "this", "those", "two", "up", "was", "is", "not"}
+)
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
 # "Takes two hours", not "takes lessons".

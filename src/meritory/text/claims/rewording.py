@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from meritory.text.claims.kinds import GENERAL, subject_kind
 from meritory.text.claims.lexicon import Lexicon, lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
-from meritory.text.claims.sentences import GENERAL, agree, subject_kind
-from meritory.text.claims.values import PERSONS
+from meritory.text.claims.sentences import PERSONS, agree
 from meritory.text.claims.vetoes import veto
 
 Keys = tuple[str, ...]

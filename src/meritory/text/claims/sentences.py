@@ -26,7 +26,8 @@ MAX_SUBJECT_UNITS: Final = 8
 MAX_PARTICLE_GAP: Final = 4
 MAX_VERBS: Final = 3
 MAX_NAMED_UNITS: Final = 4
-_PERSONS: Final = frozenset({"user", "we"})
+PERSONS: Final = frozenset({"user", "we"})
+_DO: Final = frozenset({"do", "does", "did"})
 _GET: Final = frozenset({"get", "gets", "got"})
 _PARTICLES: Final = frozenset({"off", "up", "out", "down", "away", "back", "over"})
 # They belong to the noun or the number before them.
@@ -35,7 +36,7 @@ _ADVERBS: Final = frozenset({"always", "never", "not", "only", "automatically", 
 _HELPERS: Final = frozenset({"do", "does", "did", "have", "had", "must"})
 _PAST: Final = frozenset({"was", "were", "did", "had"})
 _CLAUSES: Final = frozenset({"and", "or", "but", "that", "which", "who"})
-_EACH: Final = frozenset({"each", "every", "any"})
+EACH: Final = frozenset({"each", "every", "any"})
 _SILENT: Final = frozenset({"'s", "your"})
 _IT: Final = frozenset({"it", "they", "them"})
 _HOLDING: Final = frozenset({"stor", "hold", "contain", "host", "list", "document", "keep"})
@@ -122,7 +123,7 @@ class _Reader:
             return
         # "Red wine I never drink."
         for place in range(1, min(MAX_BARE_FRONT_UNITS, len(units) - 1)):
-            if units[place].key in _PERSONS and units[place - 1].key not in self._breaks:
+            if units[place].key in PERSONS and units[place - 1].key not in self._breaks:
                 block = units[:place]
                 if not any(self._is_verb(unit) or unit.key in _CLAUSES for unit in block):
                     yield (*units[place:], replace(block[0], is_first=False), *block[1:]), []
@@ -133,7 +134,7 @@ class _Reader:
         return bool(
             unit.article
             or unit.is_capital
-            or unit.key in words.definite | _PERSONS | {"there"}
+            or unit.key in words.definite | PERSONS | {"there"}
             or (unit.kind == "word" and unit.key not in self._breaks | words.be)
         )
 
@@ -187,13 +188,13 @@ class _Reader:
         subject = before[-1].key
         head = before[: next((i for i, one in enumerate(before) if one.key in self._breaks), None)]
         if key.endswith("s") and not key.endswith("ss"):
-            if subject in _PERSONS:
+            if subject in PERSONS:
                 return False
             one = head[-1] if head else before[-1]
             return one.is_capital or (self._words.singular(one.key) == one.key)
         one = head[-1] if head else before[-1]
         is_plural = not one.is_capital and self._words.singular(one.key) != one.key
-        return subject in _PERSONS | {"they"} or is_plural
+        return subject in PERSONS | {"they"} or is_plural
 
     def _is_verb(self, unit: Unit) -> bool:
         return unit.key in self._words.be | self._words.modals | _HELPERS
@@ -218,34 +219,34 @@ class _Reader:
                 marks.append(key)
             helper = key if is_helper else helper
             place += 1
-        following = rest[place:]
+        yield from self._with_helper(subject, helper, rest[place:], marks)
+
+    def _with_helper(
+        self, subject: Units, helper: str, following: Units, marks: list[str]
+    ) -> Iterator[tuple[Sentence, Force]]:
+        """Yield the readings of a statement by the last of its auxiliary verbs."""
+        words = self._words
         verb = following[0] if following else _NO_UNIT
         plain = not verb.article and verb.kind == "word"
-        if helper in _GET and following and not (plain and self._is_participle(verb.key)):
+        is_done = plain and self._is_participle(verb.key)
+        if helper in _GET and following and not is_done:
             yield from self._active(subject, "receive", following, marks)
-            return
-        if helper in words.be and plain and self._is_participle(verb.key):
-            yield from self._passive(subject, verb, following[1:], marks)
-        if helper in words.be and following:
-            yield from self._copula(subject, following, marks)
-            return
-        if helper in {"have", "had"} and (not plain or not self._is_participle(verb.key)):
+        elif helper in words.be:
+            if is_done:
+                yield from self._passive(subject, verb, following[1:], marks)
+            if following:
+                yield from self._copula(subject, following, marks)
+        elif helper in {"have", "had"} and not is_done:
             yield from self._active(subject, "have", following, marks)
-            return
-        if helper in {"have", "had"}:
-            marks.append(helper)
-        if helper in {"do", "does", "did"} and (not plain or verb.key in words.definite):
+        elif helper in _DO and (not plain or verb.key in words.definite):
             yield from self._active(subject, helper, following, marks)
-            return
-        if not following or not plain:
-            return
-        if helper and self._words.singular(verb.key) != verb.key:
-            return
-        if not helper and verb.key in words.unchanged:
-            yield from self._active(subject, verb.key, following[1:], [*marks, "past"])
-        if words.is_past(verb.key):
-            marks.append("past")
-        yield from self._active(subject, verb.key, following[1:], marks)
+        elif plain and not (helper and words.singular(verb.key) != verb.key):
+            kept = [*marks, helper] if helper in {"have", "had"} else list(marks)
+            if not helper and verb.key in words.unchanged:
+                yield from self._active(subject, verb.key, following[1:], [*kept, "past"])
+            if words.is_past(verb.key):
+                kept.append("past")
+            yield from self._active(subject, verb.key, following[1:], kept)
 
     def _active(
         self, subject: Units, verb: str, rest: Units, marks: Sequence[str], force: Force = "says"
@@ -267,14 +268,12 @@ class _Reader:
             yield from self._owned(subject, rest, said)
         if self._words.stem(verb) == "receiv" and force == "says":
             # "Every test gets a name", "give every test a name".
-            things, parts = self._split(rest)
-            for one in parts:
-                given = (*one, ("to", *doer))
-                yield Sentence((), "give", said, self._noun(things), self.in_order(given)), "must"
-                yield (
-                    Sentence((), "give", said, self._noun(things), self.in_order(given)),
-                    "passive",
-                )
+            given, alternatives = self._split(rest)
+            for tails in alternatives:
+                to = self.in_order((*tails, ("to", *doer)))
+                made = Sentence((), "give", said, self._noun(given), to)
+                yield made, "must"
+                yield made, "passive"
 
     def _predicates(self, verb: str, rest: Units) -> Iterator[tuple[str, Keys, tuple[Keys, ...]]]:
         """Yield the stem of the verb, its object and the parts after it."""
@@ -295,7 +294,11 @@ class _Reader:
         if not is_one or not (named in words.nominals or self._names_verb(named)):
             return
         action = self._action(named)
-        own = (unit for unit in things[: spot - 1] if unit.key not in {"user's", "we's", "its", "their"})
+        own = (
+            unit
+            for unit in things[: spot - 1]
+            if unit.key not in {"user's", "we's", "its", "their"}
+        )
         others = (*own, *things[spot + 1 :])
         for parts in alternatives:
             yield action, self._noun(others), self.in_order(parts)
@@ -344,10 +347,8 @@ class _Reader:
         if not agents:
             return
         agent = agents[0]
-        end = next(
-            (i for i in range(agent + 1, len(rest)) if self._is_break(rest, i)), len(rest)
-        )
-        for end in {end, len(rest)}:
+        place = next((i for i in range(agent + 1, len(rest)) if self._is_break(rest, i)), len(rest))
+        for end in {place, len(rest)}:
             doer = self._noun(rest[agent + 1 : end], is_subject=True)
             if not doer:
                 continue
@@ -379,7 +380,10 @@ class _Reader:
             action = self._action(named.key)
             _, after = self._split(rest[1:])
             for parts in after:
-                yield Sentence((), action, said, self._noun(others), self.in_order(parts)), "passive"
+                yield (
+                    Sentence((), action, said, self._noun(others), self.in_order(parts)),
+                    "passive",
+                )
         articles = [side[0].article for side in (subject, rest)]
         is_sure = "the" in articles or {subject[0].key, rest[0].key} & words.definite
         is_open = bool(words.indefinite & set(articles)) and not is_sure
@@ -401,15 +405,13 @@ class _Reader:
             sides = sorted((self._noun(subject, is_subject=True), whole))
             yield Sentence(sides[0], "is", said, sides[1], ()), "says"
 
-    def _owned(
-        self, subject: Units, rest: Units, said: Keys
-    ) -> Iterator[tuple[Sentence, Force]]:
+    def _owned(self, subject: Units, rest: Units, said: Keys) -> Iterator[tuple[Sentence, Force]]:
         """Yield "the disk limit is 5 GB" for "the disk has a limit of 5 GB"."""
         spot = next((i for i, unit in enumerate(rest) if unit.key in {"of"}), 0)
         if not spot or not rest[spot + 1 :]:
             return
         owner = self._noun(subject, is_subject=True)
-        if owner[-1] in _PERSONS:
+        if owner[-1] in PERSONS:
             owner = (*owner[:-1], f"{owner[-1]}'s")
         named = tuple(unit.key for unit in rest[:spot])
         things, alternatives = self._split(rest[spot + 1 :])
@@ -466,7 +468,9 @@ class _Reader:
             yield from self._active((), verb, rest[1:], marks, "order")
         for place in range(len(rest) - 1):
             if rest[place].key in {"to", "with", "for"} and rest[place + 1].key == "user":
-                yield from self._active((), verb, (*rest[:place], *rest[place + 2 :]), marks, "order")
+                yield from self._active(
+                    (), verb, (*rest[:place], *rest[place + 2 :]), marks, "order"
+                )
         if self._words.stem(verb) == "cal" and rest and rest[0].key == "user":
             yield from self._active((), "name", rest[1:], marks, "order")
         if self._words.stem(verb) in _GIVEN:
@@ -618,56 +622,3 @@ class _Reader:
 
     def _is_participle(self, key: str) -> bool:
         return key in self._words.participles or self._words.is_past(key)
-
-
-# -- one and many -----------------------------------------------------------------------------
-
-
-def in_general(readings: Readings, units: Units, words: Lexicon) -> Readings:
-    """Return the readings with "tests" and "each test" as "test", where no certain ones are meant."""
-    singular: dict[str, str] = {"its": "its", "their": "its"}
-    closed = words.quantifiers | words.definite | {"'s"}
-    for index, unit in enumerate(units):
-        near = units[max(0, index - 2) : index + 1]
-        is_certain = any(one.article or one.kind == "number" or one.key in closed for one in near)
-        if unit.kind == "word" and (not is_certain or units[0].key == "all"):
-            singular.setdefault(unit.key, words.singular(unit.key))
-        elif unit.article == "the":
-            # "The branch" is a certain one.
-            singular.setdefault(unit.key, f"the {unit.key}")
-
-    def general(keys: Keys) -> Keys:
-        kept = keys[1:] if keys[:1] and keys[0] in _EACH | {"all"} else keys
-        kept = kept[:-1] if kept[-1:] == ("each",) else kept
-        return tuple(singular.get(key, key) for key in kept)
-
-    found: dict[Sentence, set[Force]] = {}
-    for one, forces in readings.items():
-        parts = tuple((part[0], *general(part[1:])) for part in one.parts)
-        made = replace(one, doer=general(one.doer), thing=general(one.thing), parts=parts)
-        found.setdefault(made, set()).update(forces)
-    return {sentence: frozenset(forces) for sentence, forces in found.items()}
-
-
-def subject_kind(units: Units, words: Lexicon) -> str:
-    """Return how a text names its subject: one, each, all, many, or a certain one."""
-    first = units[0]
-    if first.key in _EACH:
-        return "each"
-    if first.key == "all":
-        return "all"
-    if first.article in words.indefinite:
-        return "one"
-    closed = words.definite | words.quantifiers | words.prepositions | _PERSONS
-    if first.article or first.key in closed or first.is_capital and not first.is_first:
-        return "certain"
-    return "many" if any(words.singular(u.key) != u.key for u in units[:3]) else "certain"
-
-
-GENERAL: Final = frozenset(
-    {
-        frozenset({"one", "many"}),
-        frozenset({"each", "many"}),
-        frozenset({"each", "all"}),
-    }
-)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -31,6 +30,7 @@ _MONTHS: Final = word_list(
 _SPLIT: Final = frozenset({"word", "identifier"})
 _CURRENCIES: Final = frozenset("$€£¥")
 _HOUR: Final = re.compile(r"0?(\d{1,2})(?::(\d\d))?")
+_MILLION: Final = 1_000_000
 _DECIMAL: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
 _AFTER_HAS: Final = frozenset({"been", "got", "had"})
 _AFTER_HAD: Final = frozenset({"been", "better", "had", "never", "already"})
@@ -66,11 +66,9 @@ _CODES: Final = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CHF": "chf
 _HOURS: Final = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
 # "First" and "second" are often not about order.
 _ORDINAL_WORDS: Final = {
-    word: str(value)
-    for value, word in enumerate(
-        "third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), 3  # noqa: SIM905
-    )
-} | {"second": "2"}
+    "second": "2", "third": "3", "fourth": "4", "fifth": "5", "sixth": "6", "seventh": "7",
+    "eighth": "8", "ninth": "9", "tenth": "10", "eleventh": "11", "twelfth": "12",
+}  # fmt: skip
 # Words that no owner precedes: "Rosa's the secretary".
 _AFTER_IS: Final = frozenset({"a", "an", "the"})
 _ORDINALS: Final = frozenset({"st", "nd", "rd", "th"})
@@ -88,8 +86,9 @@ _SPELLINGS: Final = (
     (re.compile(r"yse(d|s|r)?$"), r"yze\1"),
 )
 _NOT_RESPELLED: Final = (
-    "otherwise", "likewise", "promise", "exercise", "supervis", "improvis", "advertis", "surpris", "franchis",
-    "premise", "expertise", "precise", "concise", "paradise", "merchandise", "compromise", "enterprise", "disguise",
+    "otherwise", "likewise", "promise", "exercise", "supervis", "improvis", "advertis", "surpris",
+    "franchis", "premise", "expertise", "precise", "concise", "paradise", "merchandise",
+    "compromise", "enterprise", "disguise",
 )  # fmt: skip
 _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
 
@@ -112,35 +111,45 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         if pair := _read_together(unit, following):
             is_done = True
             yield from pair
-        elif unit.key in _HOURS and words.language == "en":
-            yield replace(unit, kind="number", key=_HOURS[unit.key])
-        elif unit.key == "'s" and following.key in _AFTER_IS and words.language == "en":
-            yield replace(unit, key="is")
-        elif unit.key in {"'s", "is"} and following.key in _AFTER_HAS and words.language == "en":
-            yield replace(unit, key="has")
-        elif unit.key == "'d" and words.language == "en":
-            yield replace(unit, key="had" if following.key in _AFTER_HAD else "would")
-        elif unit.kind == "symbol" and unit.key in _CURRENCIES | {"%"}:
-            yield replace(unit, kind="word")
-        elif words.language == "en" and unit.key in _ORDINAL_WORDS and following.kind == "word":
-            if previous == "number" and following.key not in _ORDINALS:
-                yield unit
-            else:
-                number = _ORDINAL_WORDS[unit.key]
-                yield Unit("number", number, unit.before, False, unit.is_first)
-                yield Unit("word", "th")
-        elif unit.kind == "word" and unit.key in _ORDINALS and previous == "number":
-            yield replace(unit, key="th")
-        elif unit.kind == "word" and unit.key in _ABOUT and following.kind == "number":
-            yield replace(unit, key="about")
-        elif unit.kind == "number" and re.fullmatch(r"0\d:\d\d", unit.key):
-            yield replace(unit, key=unit.key[1:])
-        elif words.language == "zh" and HAN.search(unit.key) and unit.kind in _SPLIT:
-            yield from _characters(unit)
-        elif unit.kind == "word":
-            yield from _word(unit, words)
+        elif words.language == "en" and (read := _read_english(unit, following, previous)):
+            yield from read
         else:
-            yield unit
+            yield from _read_alone(unit, following, words)
+
+
+def _read_english(unit: Unit, following: Unit, previous: str) -> tuple[Unit, ...]:
+    """Return an hour, a contraction or an ordinal number in full, or nothing."""
+    key = unit.key
+    if key in _HOURS:
+        return (replace(unit, kind="number", key=_HOURS[key]),)
+    if key == "'s" and following.key in _AFTER_IS:
+        return (replace(unit, key="is"),)
+    if key in {"'s", "is"} and following.key in _AFTER_HAS:
+        return (replace(unit, key="has"),)
+    if key == "'d":
+        return (replace(unit, key="had" if following.key in _AFTER_HAD else "would"),)
+    if key in _ORDINALS and unit.kind == "word" and previous == "number":
+        return (replace(unit, key="th"),)
+    if key in _ORDINAL_WORDS and following.kind == "word" and previous != "number":
+        number = Unit("number", _ORDINAL_WORDS[key], unit.before, False, unit.is_first)
+        return number, Unit("word", "th")
+    return ()
+
+
+def _read_alone(unit: Unit, following: Unit, words: Lexicon) -> Iterator[Unit]:
+    """Yield a unit in its usual spelling."""
+    if unit.kind == "symbol" and unit.key in _CURRENCIES | {"%"}:
+        yield replace(unit, kind="word")
+    elif unit.kind == "word" and unit.key in _ABOUT and following.kind == "number":
+        yield replace(unit, key="about")
+    elif unit.kind == "number" and re.fullmatch(r"0\d:\d\d", unit.key):
+        yield replace(unit, key=unit.key[1:])
+    elif words.language == "zh" and HAN.search(unit.key) and unit.kind in _SPLIT:
+        yield from _characters(unit)
+    elif unit.kind == "word":
+        yield from _word(unit, words)
+    else:
+        yield unit
 
 
 def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
@@ -158,12 +167,24 @@ def _read_together(unit: Unit, following: Unit) -> tuple[Unit, ...]:
     if following.key in {"am", "pm"} and _HOUR.fullmatch(unit.key):
         return (replace(unit, key=_hour(unit.key, following.key)),)
     if following.key in _THOUSANDS and _DECIMAL.fullmatch(unit.key):
-        return (replace(unit, key=f"{float(Fraction(unit.key) * _THOUSANDS[following.key]):.12g}"),)
+        return (replace(unit, key=_written(_millionths(unit.key) * _THOUSANDS[following.key])),)
     return ()
 
 
+def _millionths(number: str) -> int:
+    """Return a decimal number times a million."""
+    whole, _, part = number.partition(".")
+    return int(whole + part.ljust(6, "0"))
+
+
+def _written(millionths: int) -> str:
+    """Return a number of millionths as a decimal number."""
+    whole, part = divmod(millionths, _MILLION)
+    return f"{whole}.{part:06}".rstrip("0").rstrip(".")
+
+
 def measured(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
-    """Yield the units with each measure in the largest unit of which there are two: 2 h for 120 min."""
+    """Yield the units with each measure in its largest unit: 2 h for 120 min."""
     if not any(unit.kind == "number" for unit in units):
         yield from units
         return
@@ -177,13 +198,13 @@ def measured(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         else:
             is_done = True
             names, factor = scale
-            amount = Fraction(unit.key) * factor
+            amount = _millionths(unit.key) * factor
             # "60 s" stays, so that "30 s" and "60 s" are told apart in one unit.
-            whole_names = (one for one in names if (amount / one[1]).denominator == 1)
-            name, size = next((one for one in whole_names if amount >= 2 * one[1]), names[-1])
-            whole = amount / size
-            key = str(whole.numerator) if whole.denominator == 1 else f"{float(whole):g}"
-            yield replace(unit, key=key)
+            fitting = (one for one in names if not amount % (one[1] * _MILLION))
+            name, size = next(
+                (one for one in fitting if amount >= 2 * one[1] * _MILLION), names[-1]
+            )
+            yield replace(unit, key=_written(amount // size))
             yield replace(following, key=name)
 
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from meritory.text.claims.lexicon import GAP
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
+from meritory.text.claims.sentences import PERSONS
 from meritory.text.claims.values import (
     MAX_VALUE_UNITS,
     NONE,
-    PERSONS,
     TITLES,
     Update,
     change_stems,
@@ -195,9 +195,13 @@ def _taken_over(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
         return None
     if _negation_count(old) or _negation_count(new) or veto(old, new, same_values=False):
         return None
-    verbs = change_stems(new, cues) | {words.stem(key) for key in ("took", "taken", "takes", "over")}
+    verbs = change_stems(new, cues) | {
+        words.stem(key) for key in ("took", "taken", "takes", "over")
+    }
     named = {words.stem(words.nominals.get(key, key)) for key in new.keys}
-    added = runs(new, without=old.topic | verbs | {s for s in new.topic if s not in named} | PERSONS)
+    added = runs(
+        new, without=old.topic | verbs | {s for s in new.topic if s not in named} | PERSONS
+    )
     held = {words.stem(verb) for verb in words.roles | words.one_valued}
     removed = runs(old, without=new.topic | named | held)
     if len(added) == 1 and len(removed) == 1 and len(new.topic & old.topic | named & old.topic) > 0:
@@ -243,5 +247,3 @@ def _named_stems(new: Claim, indexes: range, verbs: frozenset[str]) -> frozenset
             found.append(new.stems[index])
     # "The small one" is about what the text has named.
     return frozenset(found) - ({"1"} if len(found) > 1 else NONE)
-
-

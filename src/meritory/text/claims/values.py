@@ -10,6 +10,7 @@ from typing import Final, Literal
 from meritory.text.claims.lexicon import Phrase, find_phrase
 from meritory.text.claims.read import Unit
 from meritory.text.claims.reading import Claim
+from meritory.text.claims.sentences import PERSONS
 from meritory.text.claims.vetoes import veto
 
 Update = tuple[Literal["supersede", "chain"], str]
@@ -22,7 +23,6 @@ MAX_DATE_UNITS: Final = 4
 MAX_EVENT_UNITS: Final = 5
 MIN_COMMON_LEAD: Final = 3
 MAX_NAME_UNITS: Final = 3
-PERSONS: Final = frozenset({"user", "we"})
 NONE: Final = frozenset[str]()
 # What holds for one thing says nothing about another.
 _SCOPES: Final = frozenset({"for", "für", "pour", "para", "per"})
@@ -196,9 +196,7 @@ def _without_change(claim: Claim, cues: frozenset[str]) -> tuple[int, ...]:
     if dates:
         dropped |= _PERFECT
     return tuple(
-        index
-        for index, key in enumerate(claim.keys)
-        if index not in dates and key not in dropped
+        index for index, key in enumerate(claim.keys) if index not in dates and key not in dropped
     )
 
 
@@ -267,9 +265,7 @@ class _Slot:
         words = self._old.lexicon
         if not self._lead:
             return self._is_role()
-        if not self._has_verb():
-            return False
-        if self._is_past() or self._share_content():
+        if not self._has_verb() or self._is_past() or self._share_content():
             return False
         if self._is_numbered() and not all(self.measures()):
             return False
@@ -284,14 +280,21 @@ class _Slot:
         if opener in words.agents and not one:
             return self._are_names()
         if one != other:
-            are_places = {one, other} <= words.positions
-            is_put = self._follows_be or bool(self._said & words.one_valued)
-            return are_places and is_put and _is_definite_subject(self._old)
-        if self._follows_be and opener in words.places and self._are_names():
-            return True
+            return {one, other} <= words.positions and self._is_put()
         if self._follows_be:
             is_many = self._is_plural_subject() and self._are_names()
-            return _is_definite_subject(self._old) and not is_many
+            is_there = opener in words.places and self._are_names()
+            return is_there or (_is_definite_subject(self._old) and not is_many)
+        return self._is_object(one, opener)
+
+    def _is_put(self) -> bool:
+        """Return whether the text says where a certain thing is or is put."""
+        is_put = self._follows_be or bool(self._said & self._old.lexicon.one_valued)
+        return is_put and _is_definite_subject(self._old)
+
+    def _is_object(self, one: str, opener: str) -> bool:
+        """Return whether the verb before the value has one object or one means at a time."""
+        words = self._old.lexicon
         is_path = any(self._old.units[index].kind == "path" for index in self._was)
         if is_path and not _is_definite_subject(self._old):
             return False
@@ -466,7 +469,10 @@ def _dates(claim: Claim) -> frozenset[int]:
             unit = claim.units[end]
             if end > first and unit.before == ",":
                 break
-            if unit.kind != "number" and unit.key not in words.dates | words.articles | {"on", "of"}:
+            if unit.kind != "number" and unit.key not in words.dates | words.articles | {
+                "on",
+                "of",
+            }:
                 break
             end += 1
         if phrase[0] in words.events:
@@ -515,7 +521,8 @@ def runs(
     return [tuple(run) for run in runs]
 
 
-# -- the words of a change ---
+# -- the words of a change ---------------------------------------------------------------------
+
 
 def phrase_place(claim: Claim, phrase: Phrase) -> int:
     """Return the index of the first word of a phrase among the keys, or -1."""
@@ -529,6 +536,7 @@ def change_stems(claim: Claim, cues: frozenset[str]) -> frozenset[str]:
 
 
 def stems_of(claim: Claim, kind: str) -> frozenset[str]:
+    """Return the stems of the words with which a text states one kind of change."""
     words = claim.lexicon
     said = (word for name, phrase in claim.marks if name == kind for word in phrase)
     return frozenset(words.stem(words.same.get(word, word)) for word in said)
@@ -539,5 +547,3 @@ def one_value(found: list[Run]) -> list[Run]:
     if len(found) == 2 and found[1][0] - found[0][-1] == 2 and found[0][0] > 0:
         return [found[0] + found[1]]
     return found
-
-
