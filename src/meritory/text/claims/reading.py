@@ -291,8 +291,8 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
     is_corrected = _cut_any(units, words.cues_by_word["correction"], is_framed=True)
-    if words.language == "en" and not is_corrected:
-        is_corrected = _cut_lead(units, words)
+    if words.language == "en":
+        is_corrected |= _cut_lead(units, words)
     return {"correction", "now"} if is_corrected else set()
 
 
