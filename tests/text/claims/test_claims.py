@@ -150,7 +150,8 @@ def test_a_text_that_says_more_survives_even_when_hedged() -> None:
 
 
 def test_the_reason_names_what_differs() -> None:
-    assert "tabs / spaces" in compare("User prefers tabs", "User prefers spaces").reason
+    assert "tabs / spaces" in compare("User bought tabs", "User bought spaces").reason
+    assert "tabs is now spaces" in compare("User prefers tabs", "User prefers spaces").reason
     assert "another order" in compare("Anna manages Bob", "Bob manages Anna").reason
     assert "30 is now 60" in compare("The timeout is 30 s", "The timeout is now 60 s").reason
     assert "30 is now 60" in compare("The timeout is 30 s", "The timeout is 60 s").reason

@@ -22,7 +22,7 @@ Survivor = Literal["old", "new"]
 # If each text has more words of its own than this, the two are different claims.
 MANY_OWN_WORDS: Final = 9
 # Of the shorter text, the share of words that another one for the same claim has too.
-MIN_ALIKE: Final = 0.34
+MIN_ALIKE: Final = 0.33
 MIN_ADDED_TO_UNITS: Final = 3
 NEGATIVE_CUES: Final = frozenset({"ended", "past"})
 _CHANGES: Final = frozenset({"change", "stopped", "gone"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -24,6 +24,8 @@ _PLAIN: Final[dict[str, dict[int, int]]] = {"de": {}, "fr": _SOFT, "es": _SOFT, 
 _DOUBLED: Final = re.compile(r"([bdfgklmnprtz])\1$")
 
 Phrase = tuple[str, ...]
+# Phrases by one of their words, the longest first.
+PhraseIndex = dict[str, tuple[Phrase, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Lexicon:
     denials: frozenset[str]
     prepositions: frozenset[str]
     places: frozenset[str]
+    positions: frozenset[str]
     pronouns: frozenset[str]
     quantifiers: frozenset[str]
     modals: frozenset[str]
@@ -63,6 +66,17 @@ class Lexicon:
     attributes: frozenset[str]
     many_valued: frozenset[str]
     one_valued: frozenset[str]
+    # Verbs of a role that one person has at a time, ordinal numbers, and what something may be
+    # at a time; words of `since` that an event may follow.
+    roles: frozenset[str]
+    ordinals: frozenset[str]
+    states: frozenset[str]
+    events: frozenset[str]
+    # Words of a remark that a text was wrong, and of one that it is a note.
+    slips: frozenset[str]
+    weak_slips: frozenset[str]
+    remarks: frozenset[str]
+    verbs: frozenset[str]
     bare_verbs: frozenset[str]
     clause_verbs: frozenset[str]
     fronting: frozenset[str]
@@ -73,24 +87,59 @@ class Lexicon:
     lists: dict[str, frozenset[str]]
     same: dict[str, str]
     units: dict[str, str]
+    # Each unit with the units of its measure, largest first, and its size in the smallest one.
+    measures: dict[str, tuple[tuple[tuple[str, int], ...], int]]
     numbers: dict[str, str]
+    # The verb of a noun that names an action, and of one that names a value.
+    nominals: dict[str, str]
+    attribute_verbs: dict[str, str]
+    # The singular of each irregular plural.
+    plurals: dict[str, str]
     # Each word with its opposites.
     antonyms: dict[str, frozenset[str]]
     # Each form of an irregular verb with its first form, and the forms of the past.
     irregular: dict[str, str]
     past: frozenset[str]
     participles: frozenset[str]
+    # Verbs whose past is their plain form.
+    unchanged: frozenset[str]
     endings: tuple[str, ...]
-    openers: tuple[Phrase, ...]
+    openers: frozenset[Phrase]
+    # Openers that a mark must follow or, at the end of a text, precede; these by their last word.
+    framed: frozenset[Phrase]
+    closing: PhraseIndex
     short_forms: dict[str, tuple[tuple[Phrase, Phrase], ...]]
-    # Phrases of change by kind, longest first.
+    # The verb for a verb and its particle: "collect" for "pick up".
+    phrasal: dict[Phrase, str]
+    # Phrases of change by kind, longest first, and by kind and first word.
     cues: dict[str, tuple[Phrase, ...]]
+    cues_by_word: dict[str, PhraseIndex]
     # The phrases of the kinds that stay in a text, by first word.
     marks: dict[str, tuple[tuple[str, Phrase], ...]]
 
     def named(self, name: str) -> frozenset[str]:
         """Return the words of a list that not every language has."""
         return self.lists.get(name, frozenset())
+
+    @property
+    def particle_verbs(self) -> dict[tuple[str, str], str]:
+        """The stem of the verb for the stem of another verb and its particle."""
+        return _particle_verbs(self.language)
+
+    def is_past(self, word: str) -> bool:
+        """Return whether an English word has a form of the past."""
+        return word in self.past or (word.endswith("ed") and word[-3:] != "eed" and len(word) > 3)
+
+    def singular(self, word: str) -> str:
+        """Return the singular of a noun by its ending."""
+        if word in self.plurals:
+            return self.plurals[word]
+        if word.endswith("ies") and len(word) > 4:
+            return word[:-3] + "y"
+        if word.endswith(("sses", "ches", "shes", "xes")):
+            return word[:-2]
+        is_plural = word.endswith("s") and not word.endswith(("ss", "us", "is"))
+        return word[:-1] if is_plural and len(word) > 3 else word
 
     def stem(self, word: str) -> str:
         """Return a word without the endings that another phrasing of a claim alters."""
@@ -108,63 +157,67 @@ def lexicon(language: str) -> Lexicon:
 
     phrases: dict[str, Any] = content.get("phrases", {})
     groups = content.get("groups", {})
-    same = first_of_group((*groups.get("same", ()), *groups.get("related", ())))
     irregular = _irregular(groups)
+    forms = {line[0]: line for line in irregular}
+    inflected = (
+        []
+        if language != "en"
+        else [
+            *(
+                form
+                for verbs in groups.get("verbs", ())
+                for form in _verb_forms(verbs.split(), forms)
+            ),
+            *(form for nouns in groups.get("nouns", ()) for form in _noun_forms(nouns)),
+        ]
+    )
+    same = first_of_group(
+        (
+            *groups.get("same", ()),
+            *groups.get("spellings", ()),
+            *inflected,
+            *groups.get("related", ()),
+            *groups.get("adjectives", ()),
+        )
+    )
     cues = {kind: _phrases(phrases.get(kind, ()), language) for kind in CUE_KINDS}
-
-    def mapped(key: str) -> frozenset[str]:
-        """Return a list with the words that stand for its words in the normal form."""
-        return words(key) | {same.get(word, word) for word in words(key)}
-
-    articles, prepositions = words("articles"), mapped("prepositions")
+    lists: dict[str, Any] = {key: words(key) for key in _LISTS}
+    for key in _MAPPED:
+        # With the words that stand for its words in the normal form.
+        lists[key] = words(key) | {same.get(word, word) for word in words(key)}
+    lists["positions"] |= lists["places"]
     return Lexicon(
-        language,
-        _known(content, language) | set(same),
-        articles,
-        articles | words("fillers") | words("hedges"),
-        words("hedges"),
-        words("negations"),
-        words("additive"),
-        words("limits"),
-        words("denials"),
-        prepositions,
-        mapped("places"),
-        mapped("pronouns"),
-        mapped("quantifiers"),
-        mapped("modals"),
-        mapped("be"),
-        mapped("agents"),
-        articles | words("fillers") | prepositions | mapped("be") | words("light"),
-        words("light_verbs"),
-        words("companions"),
-        words("frequency"),
-        words("wishes"),
-        words("first_person"),
-        words("puts"),
-        words("goes"),
-        words("prefixes"),
-        words("attributes"),
-        words("many_valued"),
-        words("one_valued"),
-        words("bare_verbs"),
-        words("clause_verbs"),
-        mapped("fronting"),
-        words("definite"),
-        words("indefinite"),
-        words("dates"),
-        {key: words(key) for key in content["words"]},
-        same,
-        first_of_group(groups.get("units", ())),
-        _numbers(content.get("numbers", {})),
-        _opposites(groups.get("antonyms", ())),
-        {form: line[0] for line in irregular for form in line},
-        frozenset(form for line in irregular for form in line[1:] if form != line[0]),
-        frozenset(form for line in irregular for form in line[1:]),
-        tuple(content.get("endings", ())),
-        _phrases(phrases.get("openers", ()), language),
-        _by_first_word(content.get("short_forms", {}), language),
-        cues,
-        _marks(cues),
+        language=language,
+        known=_known(content, language, words) | set(same),
+        silent=lists["articles"] | words("fillers") | words("hedges"),
+        light=lists["articles"]
+        | words("fillers")
+        | lists["prepositions"]
+        | lists["be"]
+        | words("light"),
+        same=same,
+        units=first_of_group(groups.get("units", ())),
+        measures=_measures(groups.get("measures", ())),
+        numbers=_numbers(content.get("numbers", {})),
+        nominals=content.get("nominals", {}),
+        attribute_verbs=_firsts(groups.get("attribute_verbs", ())),
+        plurals=_firsts(groups.get("plurals", ())),
+        antonyms=_opposites(groups.get("antonyms", ())),
+        irregular={form: line[0] for line in irregular for form in line},
+        past=frozenset(form for line in irregular for form in line[1:] if form != line[0]),
+        participles=frozenset(form for line in irregular for form in line[1:]),
+        unchanged=frozenset(line[0] for line in irregular if line[0] in line[1:]),
+        endings=tuple(content.get("endings", ())),
+        openers=frozenset(_phrases(phrases.get("openers", ()), language)),
+        framed=frozenset(cues["framed"]),
+        closing=_indexed(cues["framed"], -1),
+        short_forms=_by_first_word(_short_forms(content, forms), language),
+        phrasal={tuple(one.split()): verb for one, verb in content.get("phrasal", {}).items()},
+        cues=cues,
+        cues_by_word={kind: _indexed(cues[kind]) for kind in CUE_KINDS},
+        marks=_marks(cues),
+        lists={key: words(key) for key in content["words"]},
+        **lists,
     )
 
 
@@ -174,9 +227,11 @@ def _irregular(groups: dict[str, Any]) -> list[list[str]]:
     return [line.split() for line in (*lines, *(one.replace("ß", "ss") for one in lines))]
 
 
-def _known(content: dict[str, Any], language: str) -> frozenset[str]:
-    """Return the words that show a language."""
-    known = {word for text in content["words"].values() for word in text.split()}
+def _known(
+    content: dict[str, Any], language: str, words: Callable[[str], frozenset[str]]
+) -> frozenset[str]:
+    """Return the words that show the language of a text."""
+    known = set().union(*(words(name) for name in content["words"] if name not in _UNSAID))
     if language != "en":
         # Short texts have few words of grammar, so that forms and units show their language too.
         groups = content.get("groups", {})
@@ -185,14 +240,28 @@ def _known(content: dict[str, Any], language: str) -> frozenset[str]:
     return frozenset(known)
 
 
-# origin: the old value follows, if the text has a verb of change. contrast: it follows a comma.
-# now: another value holds. ended: the claim holds no more. correction: the old text was wrong.
-# since: a date follows. gone: the old value follows; left: it precedes. change: verbs of change.
+_UNSAID: Final = frozenset({"verbs", "states"})
+_LISTS: Final = (
+    "articles", "hedges", "negations", "additive", "limits", "denials", "positions", "companions",
+    "frequency", "first_person", "prefixes", "attributes", "many_valued", "one_valued", "ordinals",
+    "events", "slips", "weak_slips", "remarks", "bare_verbs", "clause_verbs", "definite",
+    "indefinite", "dates",
+)  # fmt: skip
+_MAPPED: Final = (
+    "prepositions", "places", "pronouns", "quantifiers", "modals", "be", "agents", "light_verbs",
+    "wishes", "puts", "goes", "roles", "states", "verbs", "fronting",
+)  # fmt: skip
+
+
+# actual: another value is the right one. origin: the old value follows, if the text has a verb of
+# change. contrast: it follows a comma. now: another value holds. ended: the claim holds no more.
+# correction: the old text was wrong. since: a date follows. gone: the old value follows; left: it
+# precedes. change: verbs of change.
 # framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
 # actually: the old text was wrong; such a phrase stands at any place.
 CUE_KINDS: Final = (
-    "now", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin", "contrast",
-    "change", "new", "framed", "actually",
+    "now", "actual", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin",
+    "contrast", "change", "new", "framed", "actually",
 )  # fmt: skip
 
 
@@ -210,6 +279,86 @@ def first_of_group(groups: Iterable[str]) -> dict[str, str]:
         first = next((found[word] for word in words if word in found), words[0])
         found.update((word, first) for word in words if word not in found)
     return found
+
+
+def _measures(
+    groups: Iterable[str],
+) -> dict[str, tuple[tuple[tuple[str, int], ...], int]]:
+    found: dict[str, tuple[tuple[tuple[str, int], ...], int]] = {}
+    for group in groups:
+        smallest, *steps = group.split()
+        sizes = [(smallest, 1)]
+        for factor, name in zip(steps[::2], steps[1::2], strict=True):
+            sizes.append((name, sizes[-1][1] * int(factor)))
+        found.update((name, (tuple(reversed(sizes)), size)) for name, size in sizes)
+    return found
+
+
+def _firsts(groups: Iterable[str]) -> dict[str, str]:
+    """Return each further word of a group with the first one."""
+    return {word: group.split()[0] for group in groups for word in group.split()[1:]}
+
+
+def _verb_forms(verbs: Sequence[str], irregular: dict[str, list[str]]) -> list[str]:
+    """Return a group for each form of interchangeable verbs: "begin start", "begins starts"."""
+    made = [verb_forms(verb, irregular.get(verb, ())) for verb in verbs]
+    first, *rest = zip(*made, strict=True)
+    # "Shut" is also its own past.
+    later = [[form for form in forms if form not in first] for forms in rest]
+    return [" ".join(dict.fromkeys(forms)) for forms in (first, *later) if forms]
+
+
+def verb_forms(verb: str, irregular: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the forms of an English verb: plain, with s, past, participle, with ing."""
+    if re.search(r"[^aeiou]y$", verb):
+        third, past = f"{verb[:-1]}ies", f"{verb[:-1]}ied"
+    else:
+        third = f"{verb}es" if re.search(r"(?:s|x|z|ch|sh|o)$", verb) else f"{verb}s"
+        past = f"{verb}d" if verb.endswith("e") else f"{_doubled(verb)}ed"
+    silent = verb.endswith("e") and not verb.endswith(("ee", "oe", "ye"))
+    ing = f"{verb[:-1] if silent else _doubled(verb)}ing"
+    forms = tuple(irregular)[1:]
+    return (verb, third, forms[0] if forms else past, forms[-1] if forms else past, ing)
+
+
+def _short_forms(content: dict[str, Any], irregular: dict[str, list[str]]) -> dict[str, str]:
+    """Return the phrases with a shorter form, with all forms of the verbs in them."""
+    made: dict[str, str] = {}
+    for phrase, short in content.get("phrasal", {}).items():
+        (verb, *rest), (meaning, *more) = phrase.split(), short.split()
+        forms = verb_forms(verb, irregular.get(verb, ()))
+        meanings = verb_forms(meaning, irregular.get(meaning, ()))
+        for form, one in zip(forms, meanings, strict=True):
+            made.setdefault(" ".join((form, *rest)), " ".join((one, *more)))
+        if forms[0] == forms[3]:
+            # "Was put off": the past of "put" is "put".
+            for be in ("is", "are", "was", "were", "been", "be"):
+                made[" ".join((be, verb, *rest))] = " ".join((be, meanings[3], *more))
+    for phrase, short in content.get("copular", {}).items():
+        meaning, *more = short.split()
+        is_verb = meaning not in {"is", "can", "must", "may", "should", "will"}
+        plain, third, past, *_ = verb_forms(meaning, irregular.get(meaning, ()))
+        for be, form in (("is", third), ("am|are", plain), ("was|were", past)):
+            if is_verb or be != "was|were":
+                made[f"{be} {phrase}"] = " ".join((form if is_verb else meaning, *more))
+    made.update(content.get("short_forms", {}))
+    return made
+
+
+def _doubled(verb: str) -> str:
+    """Return a verb with its last consonant doubled where an ending requires it: "stopp"."""
+    return (
+        verb + verb[-1]
+        if re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$|(?:mit|fer|cur|trol|quip|pel)$", verb)
+        else verb
+    )
+
+
+def _noun_forms(nouns: str) -> tuple[str, str]:
+    """Return the groups of interchangeable nouns in the singular and in the plural."""
+    made = [re.sub(r"([^aeiou])y$", r"\1ie", noun) for noun in nouns.split()]
+    plurals = [f"{noun}es" if re.search(r"(?:s|x|ch|sh)$", noun) else f"{noun}s" for noun in made]
+    return nouns, " ".join(plurals)
 
 
 def language_scores(words: Iterable[str]) -> dict[str, int]:
@@ -247,6 +396,13 @@ def find_phrase(keys: Sequence[str], phrase: Phrase, start: int = 0) -> int:
 def _phrases(written: Iterable[str], language: str) -> tuple[Phrase, ...]:
     made = {split_phrase(one, language) for text in written for one in _alternatives(text)}
     return tuple(sorted(made, key=lambda phrase: (-len(phrase), phrase)))
+
+
+def _indexed(phrases: Iterable[Phrase], place: int = 0) -> PhraseIndex:
+    found: dict[str, list[Phrase]] = {}
+    for phrase in phrases:
+        found.setdefault(phrase[place], []).append(phrase)
+    return {word: tuple(entries) for word, entries in found.items()}
 
 
 def _marks(cues: dict[str, tuple[Phrase, ...]]) -> dict[str, tuple[tuple[str, Phrase], ...]]:
@@ -303,13 +459,24 @@ def _numbers(content: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+@cache
+def _particle_verbs(language: str) -> dict[tuple[str, str], str]:
+    words = lexicon(language)
+    return {
+        (words.stem(phrase[0]), phrase[1]): words.stem(words.same.get(meaning, meaning))
+        for phrase, meaning in words.phrasal.items()
+        if len(phrase) == 2 and " " not in meaning
+    }
+
+
 @lru_cache(maxsize=8192)
 def _stem(language: str, word: str) -> str:
     """Return a crude stem: the same for the forms of one verb or noun, rarely for two."""
     if word in {"user", "we"} or HAN.match(word) or not word.isalpha():
         return word
     stem = _own_stem(word, lexicon(language))
-    return _verb_stems(language).get(stem, stem)
+    # English groups are among the words of one meaning, form by form.
+    return stem if language == "en" else _verb_stems(language).get(stem, stem)
 
 
 @cache
@@ -342,7 +509,7 @@ def _without_ending(word: str, words: Lexicon) -> str:
     """Return a word without its longest ending, if enough of it is left."""
     least = MIN_STEM_CHARS - (words.language == "es")
     for ending in words.endings:
-        left = word.removesuffix(ending)
+        left = word if word.endswith("ss") and ending == "s" else word.removesuffix(ending)
         if left != word and len(left) >= least and _VOWEL.search(left):
             return left
     return word

@@ -14,8 +14,8 @@ _SUBJECTS: Final = frozenset({"user", "we"})
 _ADVERBS: Final = frozenset({"always", "often", "usually", "never", "not", "only", "sometimes"})
 
 
+MAX_DENIED_UNITS: Final = 6
 _WE_FORM: Final = re.compile(r"[a-zñáéí]+[aei]mos$")
-
 _I_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}(?:o|oy)$")
 _SE_FORM: Final = re.compile(r"[a-zñáéíóú]{2,}[aei]rse$")
 
@@ -30,14 +30,31 @@ def orders(units: list[Unit]) -> list[Unit]:
     return units
 
 
+def not_but(units: list[Unit]) -> list[Unit]:
+    """Return the units of "not in Ulm but in Kiel" as "in Kiel, not in Ulm"."""
+    keys = [unit.key for unit in units]
+    if "not" not in keys or "but" not in keys:
+        return units
+    start, middle = keys.index("not"), keys.index("but")
+    if not 1 < middle - start <= MAX_DENIED_UNITS or middle + 1 >= len(units):
+        return units
+    denied = [replace(units[start], before=","), *units[start + 1 : middle]]
+    return [*units[:start], *units[middle + 1 :], *denied]
+
+
 def without_never(units: list[Unit]) -> list[Unit]:
     """Return the units with "never" as "do not", unless the text is about the past."""
     keys = [unit.key for unit in units]
     if "never" not in keys or "not" in keys or set(keys) & _PERFECT:
         return units
     spot = keys.index("never")
+    if keys[spot + 1 : spot + 2] == ["to"]:
+        units, keys = (
+            [*units[: spot + 1], *units[spot + 2 :]],
+            [*keys[: spot + 1], *keys[spot + 2 :]],
+        )
     verb = keys[spot + 1] if spot + 1 < len(keys) else ""
-    if not verb.isalpha() or verb in lexicon("en").past or verb.endswith("ed"):
+    if not verb.isalpha() or lexicon("en").is_past(verb):
         return units
     changed = [replace(units[spot], key="not"), replace(units[spot + 1], key=_plain_verb(verb))]
     if _plain_verb(verb) != verb:
@@ -61,6 +78,7 @@ def one_subject(units: Iterator[Unit]) -> Iterator[Unit]:
 _USER: Final = {"i": "user", "me": "user", "my": "user's", "mine": "user's", "myself": "themselves"}
 _WE: Final = {"we": "we", "us": "we", "our": "we's", "ours": "we's", "ourselves": "themselves"}
 _THEIR: Final = {"their": "user's", "his": "user's", "her": "user's", "they": "user"}
+_TEAM: Final = {"its": "we's", "their": "we's", "they": "we"}
 _SELVES: Final = {"himself": "themselves", "herself": "themselves"}
 
 
@@ -74,6 +92,7 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         is_note = True
     index = 0
     agrees = starts_bare
+    is_team = False
     while index < len(units):
         unit = units[index]
         key = unit.key
@@ -84,20 +103,31 @@ def persons(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         elif key == "team" and index and keys[index - 1] in {"the", "our", "we's"}:
             if following == "'s":
                 key, step = "we's", 2
-            elif index == 1:
+            elif index == 1 and not _has_head(keys[2:], words):
                 key = "we"
         elif unit.kind == "word" or key == "I":
             key = _USER.get(key) or _WE.get(key) or (_THEIR.get(key) if is_note else None) or key
-            key = _SELVES.get(key, key)
+            key = (_TEAM.get(key) if is_team else None) or _SELVES.get(key, key)
         if agrees and unit.kind == "word" and key not in _ADVERBS:
             key = _plain_verb(key)
             agrees = False
-        if (key == "user" == unit.key and index <= 2) or (key == "we" and unit.key == "team"):
+        is_team |= key == "we" and unit.key == "team"
+        is_late = keys[0] in words.fronting and keys[index - 1] == "the"
+        if (key == "user" == unit.key and (index <= 2 or is_late)) or (
+            key == "we" and unit.key == "team"
+        ):
             agrees = True
         elif unit.key in {"and", "but"} and is_note and following.removesuffix("s") != following:
             agrees = following in words.bare_verbs
         yield unit if key == unit.key else replace(unit, key=key)
         index += step
+
+
+def _has_head(keys: Sequence[str], words: Lexicon) -> bool:
+    """Return whether "the team" only begins a noun: "the team lead is", "the team lunch has"."""
+    return (
+        len(keys) > 1 and keys[0] not in words.be and keys[1] in words.be | words.modals | {"has"}
+    )
 
 
 def _plain_verb(key: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from meritory.text.normalize import unified
-from meritory.text.words import ACRONYMS, NEGATIONS, NUMBER_WORDS, UNITS
+from meritory.text.words import ACRONYMS, NEGATIONS, NUMBER_WORDS, TITLES, UNITS
 
 UnitKind = Literal["word", "number", "identifier", "path", "quote", "symbol"]
 
@@ -20,6 +20,7 @@ _UNIT = re.compile(
     | (?<![\w'])'(?P<single>[^'\n]{1,300})'(?!\w)
     | (?<![\w.@+~-])(?P<path>(?:[A-Za-z]:|~|\.{1,2})?[\\/][\w.@+~-]+(?:[\\/][\w.@+~-]+)*[\\/]?
         |[\w.@+~-]+(?:[\\/][\w.@+~-]+)+[\\/]?)
+    | (?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     | (?P<mark>[\#@][^\W_][\w-]*)
     | (?P<number>(?:(?<![\w)\]])[-+])?\d+(?:[.,:-]\d+)*)(?P<glued>[^\W\d_]*)(?!\w)
     | (?P<word>\w+(?:['.-]\w+)*(?:\+\+|\#(?!\w))?)
@@ -53,6 +54,8 @@ class Unit:
     before: str = ""
     is_capital: bool = False
     is_first: bool = False
+    # The article that the normal form dropped before it.
+    article: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,17 @@ def units_of(text: str) -> tuple[Unit, ...]:
     for match in _UNIT.finditer(clean):
         before = clean[end : match.start()]
         is_first = not units or _SENTENCE_END.search(before) is not None
+        if (
+            is_first
+            and units
+            and before == ":"
+            and clean[match.start()].isascii()
+            and units[-1].key.isascii()
+        ):
+            # "alpine:3.20" is one name.
+            is_first = False
+        if is_first and units and units[-1].key in TITLES and before.strip() == ".":
+            is_first = False
         mark = before.strip() + ("\n" if "\n" in before else "")
         for key, kind, is_capital in _read_unit(match, units[-1] if units else None):
             units.append(Unit(kind, key, mark, is_capital, is_first))
@@ -124,10 +138,10 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
             yield UNITS.get(glued, glued), "word", False
     elif group == "word":
         yield from _read_word(body, previous)
-    elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+", body) and len(body) <= 12:
+    elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+[.,]?", body) and len(body) <= 12:
         # "and/or", "yes/no": words with a slash between them, not a path.
-        yield body, "word", False
-    elif group in {"url", "path"}:
+        yield body.rstrip(".,"), "word", False
+    elif group in {"url", "path", "email"}:
         yield body.rstrip(".,;:!?)"), "path", False
     else:
         kinds: dict[str, UnitKind] = {"code": "identifier", "mark": "identifier"}

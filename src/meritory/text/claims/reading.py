@@ -8,16 +8,19 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
+from meritory.text.claims.kinds import in_general
 from meritory.text.claims.lexicon import (
     GAP,
     Lexicon,
     Phrase,
+    PhraseIndex,
     best_language,
     find_phrase,
     language_scores,
     lexicon,
 )
 from meritory.text.claims.persons import (
+    not_but,
     one_negation,
     one_subject,
     orders,
@@ -25,16 +28,32 @@ from meritory.text.claims.persons import (
     with_subjects,
     without_never,
 )
-from meritory.text.claims.quantities import measured
+from meritory.text.claims.quantities import measured as with_quantities
 from meritory.text.claims.read import Unit, units_of, values_of
-from meritory.text.claims.spelling import spelled
+from meritory.text.claims.sentences import Readings, readings_of
+from meritory.text.claims.spelling import measured, spelled
 from meritory.text.words import UNITS
 
 # Words before "used to" that make it another phrase.
 _BEFORE_USED: Final = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
 MAX_GAP_UNITS: Final = 12
+MAX_LEAD_UNITS: Final = 10
+MAX_OPENER_UNITS: Final = 12
+MAX_NOTE_UNITS: Final = 6
+MAX_SHORT_LEAD_UNITS: Final = 3
+_LEAD_ENDS: Final = frozenset({",", ":", ".", ";", "-", "–", "—", "!"})
+# First words of a remark on an earlier text.
+_LEADS: Final = frozenset({"i", "we", "sorry", "no", "oops"})
+_TOLD: Final = {
+    "their": "my", "his": "my", "her": "my", "they": "i", "he": "i", "she": "i",
+}  # fmt: skip
+_REFERRING: Final = frozenset(
+    {"it", "that", "them", "this", "those", "two", "up", "was", "is", "not"}
+)
 # Longer texts are compared word by word only.
 MAX_SHORT_UNITS: Final = 80
+# "Takes two hours", not "takes lessons".
+_TAKES: Final = {"take": "last", "takes": "lasts", "took": "lasted"}
 _OWNERS: Final = frozenset({"user's", "we's"})
 
 
@@ -79,6 +98,16 @@ class Claim:
         )
 
     @cached_property
+    def readings(self) -> Readings:
+        """The readings of an English sentence as parts."""
+        return readings_of(self.units, self.lexicon)
+
+    @cached_property
+    def general_readings(self) -> Readings:
+        """The readings with things of a kind in the singular."""
+        return in_general(self.readings, self.units, self.lexicon)
+
+    @cached_property
     def topic(self) -> frozenset[str]:
         """The stems of its content."""
         return frozenset(self.stems[index] for index in self.content)
@@ -109,13 +138,13 @@ def read_claim(text: str, language: str | None = None) -> Claim:
     if chosen == "es":
         units = list(with_subjects(units, words))
     elif chosen == "en":
-        units = without_never(units)
-    units = measured(one_negation(_with_phrases(units, words), words), words)
+        units = not_but(without_never(units))
+    units = with_quantities(one_negation(_with_phrases(units, words), words), words)
     marks = _marks_of(units, words)
     typed = tuple(unit.key for unit in units)
     if chosen == "en":
         units = list(one_subject(persons(orders(units), words)))
-    kept = tuple(_meaningful(units, words))
+    kept = tuple(measured(list(_meaningful(units, words)), words))
     return Claim(
         text,
         chosen,
@@ -132,8 +161,7 @@ def read_claim(text: str, language: str | None = None) -> Claim:
 
 def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
     """Yield the units without the silent words, each word as the first of its group."""
-    mark = ""
-    previous = ""
+    mark = previous = article = ""
     for index, unit in enumerate(units):
         mark = mark or unit.before
         following = units[index + 1] if index + 1 < len(units) else None
@@ -149,26 +177,30 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         # Part of a name has meaning: "plan A", "The Power", "Really Right Stuff".
         is_named = unit.is_capital and not unit.is_first and words.language != "de"
         is_silent = not is_named and key in words.silent
+        if key in _TAKES and following is not None and following.kind == "number":
+            key = _TAKES[key]
         # A claim means the same without a silent word.
         if unit.kind == "word" and is_silent:
+            article = key if key in words.articles else article
             continue
         is_no = words.language == "en" or not index
-        if (
-            is_no
-            and unit.kind == "word"
-            and key in words.negations
-            and following
-            and following.before
-        ):
+        is_denial = is_no and unit.kind == "word" and key in words.negations
+        if is_denial and following and following.before:
             # "No, tests pass" is not "no tests pass".
             key = f"{key},"
         elif unit.kind in {"word", "identifier"}:
             is_measure = previous == "number" and key in UNITS
             if previous == "number" and (words.language != "en" or not is_measure):
                 key = words.units.get(key, key)
-            key = key if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
-        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
-        mark, previous = "", unit.kind
+            # "Mb" is not "MB".
+            key = UNITS[key] if is_measure and len(key) > 3 else key
+            if not is_measure:
+                # "PostgreSQL" is "postgres", and "PATH" is no path.
+                is_name = key.isupper() and len(key) > 3
+                lowered = None if is_name else words.same.get(key.lower())
+                key = words.same.get(key) or lowered or key
+        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
+        mark, article, previous = "", "", unit.kind
 
 
 def _is_negation(unit: Unit | None) -> bool:
@@ -185,29 +217,51 @@ def _without_openers(units: list[Unit], words: Lexicon) -> tuple[list[Unit], int
         if units[start].key in words.silent - words.articles:
             size = 1
         else:
-            heads = tuple(unit.key for unit in units[start:-1])
-            size = _size_at(heads, words.openers)
-            if not size:
-                framed = words.cues["framed"]
-                size = _size_at(heads, framed)
-                if size and not units[start + size].before:
-                    size = 0
+            size = _opener_size(units[start:], words)
+            if not size and opener_count and units[start].key == "and":
+                size = 1
         if not size:
             break
         start += size
         opener_count += 1
     rest = units[start:]
+    said = {unit.key for unit in units[:start]}
+    if "user" in said and rest and rest[0].key in _TOLD and words.language == "en":
+        # "The user said that their car is red."
+        rest[0] = replace(rest[0], key=_TOLD[rest[0].key])
+    opener_count += _cut_lead_note(rest, words)
+    # "..., by the way."
+    for phrase in words.closing.get(rest[-1].key.lower(), ()) if rest else ():
+        size = len(phrase)
+        ends = tuple(unit.key.lower() for unit in rest[-size:])
+        if len(rest) > size + 1 and ends == phrase and rest[-size].before[:1] in {",", "-"}:
+            rest = rest[:-size]
+            break
     if opener_count:
         # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True, before="")
     return rest, opener_count
 
 
-def _size_at(keys: Sequence[str], phrases: Sequence[Phrase]) -> int:
-    """Return the length of the phrase with which the keys begin, or 0."""
-    first = keys[0]
-    found = (one for one in phrases if one[0] == first and tuple(keys[: len(one)]) == one)
-    return len(next(found, ()))
+def _opener_size(units: Sequence[Unit], words: Lexicon) -> int:
+    """Return the number of units of the opener that a text begins with, or 0."""
+    heads = tuple(unit.key.lower() for unit in units[:MAX_OPENER_UNITS])
+    for size in range(len(heads), 0, -1):
+        if heads[:size] in words.openers and size < len(units):
+            return size
+        if heads[:size] in words.framed and size < len(units) and units[size].before:
+            return size
+    return 0
+
+
+def _cut_lead_note(units: list[Unit], words: Lexicon) -> int:
+    """Remove "reminder to self:" from the start, and return 1 if it was there."""
+    reach = range(1, min(MAX_NOTE_UNITS, len(units) - 1))
+    end = next((place for place in reach if units[place].before[:1] in {":", "-", "–", "—"}), 0)
+    if not end or not {unit.key.lower() for unit in units[:end]} & words.remarks:
+        return 0
+    del units[:end]
+    return 1
 
 
 def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
@@ -243,15 +297,37 @@ def _is_of(phrase: Phrase, words: Lexicon) -> bool:
 
 def _take_correction(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove "correction:" and the like from the start, and return what it says."""
-    is_corrected = _cut_any(units, words.cues["correction"], is_framed=True)
-    is_corrected |= _cut_any(units, words.cues["actually"])
+    is_corrected = _cut_any(units, words.cues_by_word["correction"], is_framed=True)
+    is_corrected |= _cut_any(units, words.cues_by_word["actually"])
+    if words.language == "en":
+        is_corrected |= _cut_lead(units, words)
     return {"correction", "now"} if is_corrected else set()
+
+
+def _cut_lead(units: list[Unit], words: Lexicon) -> bool:
+    """Remove "I misread the date:" from the start, and return whether it was there."""
+    reach = range(1, min(MAX_LEAD_UNITS, len(units) - 1))
+    ends = [place for place in reach if units[place].before[:1] in _LEAD_ENDS]
+    for end in reversed(ends):
+        lead = units[:end]
+        keys = {unit.key.lower() for unit in lead}
+        is_slip = any(key.startswith("mis") and len(key) > 5 for key in keys)
+        is_slip |= bool(keys & words.weak_slips and keys & _REFERRING)
+        is_told = keys & words.slips or is_slip
+        is_plain = not any(unit.kind not in {"word", "symbol"} for unit in lead)
+        is_short = end <= MAX_SHORT_LEAD_UNITS or keys <= words.slips | _REFERRING
+        is_short |= lead[0].key in words.slips or bool(keys & {"was", "is"} and lead[0].key == "my")
+        if is_told and is_plain and (lead[0].key in _LEADS or is_short):
+            del units[:end]
+            units[0] = replace(units[0], before="", is_first=True)
+            return True
+    return False
 
 
 def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     """Remove the words that only say that something changed, and return what they say."""
     found: set[str] = set()
-    if _cut_any(units, words.cues["ended"]):
+    if _cut_any(units, words.cues_by_word["ended"]):
         found.add("ended")
         if words.language == "en":
             _cut_helper(units)
@@ -259,9 +335,12 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
     used = keys.index("used") if "used" in keys else 0
     # "is used to cold" and "was used to build" are not "used to live".
     is_past = words.language != "en" or (used > 0 and keys[used - 1] not in _BEFORE_USED)
-    if is_past and not _is_before_phrase(units, words) and _cut_any(units, words.cues["past"]):
+    is_past = is_past and not _is_before_phrase(units, words)
+    if is_past and _cut_any(units, words.cues_by_word["past"]):
         found.add("past")
-    while _cut_any(units, words.cues["now"]):
+    while _cut_any(units, words.cues_by_word["actual"]):
+        found |= {"now", "correction"}
+    while _cut_any(units, words.cues_by_word["now"]):
         found.add("now")
     return found
 
@@ -300,23 +379,29 @@ def _cut_helper(units: list[Unit]) -> None:
             return
 
 
-def _cut_any(units: list[Unit], phrases: Sequence[Phrase], *, is_framed: bool = False) -> bool:
+def _cut_any(units: list[Unit], phrases: PhraseIndex, *, is_framed: bool = False) -> bool:
     """Remove the first phrase that the text contains, and return whether there was one."""
     keys = [unit.key for unit in units]
-    distinct = set(keys)
-    for phrase in phrases:
-        if phrase[0] not in distinct:
-            continue
+    begun = keys[:1] if is_framed else set(keys)
+    found = [phrase for key in begun if key in phrases for phrase in phrases[key]]
+    for phrase in sorted(found, key=lambda one: (-len(one), one)):
         if GAP in phrase:
             gap = phrase.index(GAP)
             start = find_phrase(keys, phrase[:gap])
             end = find_phrase(keys, phrase[gap + 1 :], start + gap) if start >= 0 else -1
             if start < 0 or not 0 <= end - start <= MAX_GAP_UNITS:
                 continue
+            after = end + len(phrase) - gap - 1
+            if is_framed:
+                if start or after >= len(units) or not units[after].before:
+                    continue
+                del units[:after]
+                units[0] = replace(units[0], before="", is_first=True)
+                return True
             # "We use UPS, not DHL any more" is about UPS.
             if start and units[start].before[:1] in {",", "，"}:
                 continue
-            del units[end : end + len(phrase) - gap - 1]
+            del units[end:after]
             del units[start : start + gap]
             return True
         start = find_phrase(keys, phrase)

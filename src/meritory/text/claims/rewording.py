@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from meritory.text.claims.blocks import same_blocks
 from meritory.text.claims.frames import same_frame
+from meritory.text.claims.kinds import GENERAL, subject_kind
 from meritory.text.claims.lexicon import Lexicon, lexicon
 from meritory.text.claims.reading import MAX_SHORT_UNITS, Claim
-from meritory.text.claims.updates import PERSONS
+from meritory.text.claims.sentences import PERSONS, agree
 from meritory.text.claims.vetoes import veto
 
 Keys = tuple[str, ...]
@@ -32,10 +34,13 @@ def rewording(old: Claim, new: Claim) -> str | None:
     sizes = len(old.keys), len(new.keys)
     if min(sizes) == 0 or max(sizes) > MAX_SHORT_UNITS or veto(old, new):
         return None
-    if _joined(old) == _joined(new):
+    left, right = _joined(old), _joined(new)
+    if left == right or (_has_hyphen(old) != _has_hyphen(new) and left.lower() == right.lower()):
         return "same words, one of them with a hyphen"
     if old.language == "en" and (_is_generic(old, new) or _is_generic(new, old)):
         return "same words, each one and all of them"
+    if old.language == "en" and _is_same_sentence(old, new):
+        return "same words in the same parts of a sentence"
     if same_frame(old, new) or same_blocks(old, new):
         return "same parts, in another order or voice"
     if not _share_words(old, new):
@@ -46,16 +51,51 @@ def rewording(old: Claim, new: Claim) -> str | None:
     return None
 
 
+def _is_same_sentence(old: Claim, new: Claim) -> bool:
+    """Return whether both texts have the same parts: who does what to what, where and when."""
+    if 2 * len(old.topic & new.topic) < min(len(old.topic), len(new.topic)):
+        return False
+    if agree(old.readings, new.readings):
+        return True
+    owners = {"we's", "user's"}
+    if len(owners & {*old.keys, *new.keys}) > 1 and _owned(old.keys) == _owned(new.keys):
+        return True
+    kinds = {subject_kind(claim.units, claim.lexicon) for claim in (old, new)}
+    is_general = kinds in GENERAL
+    if not is_general and not (_names_one(old, new) and _names_one(new, old)):
+        return False
+    return agree(old.general_readings, new.general_readings, is_order=not is_general)
+
+
+def _names_one(old: Claim, new: Claim) -> bool:
+    """Return whether each thing that a text alone has in the singular is any one: "a test"."""
+    words = old.lexicon
+    many = {words.singular(key) for key in new.keys if words.singular(key) != key}
+    own = Counter(old.keys) - Counter(new.keys)
+    return all(
+        unit.article in words.indefinite
+        for unit in old.units
+        if unit.key in many and own[unit.key] and unit.key not in words.be
+    )
+
+
+def _owned(keys: Keys) -> Keys:
+    """Return the keys with "our" as "the user's": the user is one of us."""
+    return tuple("user's" if key == "we's" else key for key in keys)
+
+
 def _share_words(old: Claim, new: Claim) -> bool:
     # A light verb adds a word, and so do the verbs of a wish or of a place.
     return len(old.topic ^ new.topic) <= MAX_VERBS
 
 
+def _has_hyphen(claim: Claim) -> bool:
+    return any(unit.before == "-" for unit in claim.units)
+
+
 def _joined(claim: Claim) -> str:
     """Return the keys with a word after a hyphen joined to the one before."""
-    if not any(unit.before == "-" for unit in claim.units):
-        return "".join(claim.keys) if claim.language != "zh" else " ".join(claim.keys)
-    return "".join(claim.keys)
+    return "".join(claim.keys) if claim.language != "zh" else " ".join(claim.keys)
 
 
 # -- order ------------------------------------------------------------------------------------
