@@ -130,7 +130,9 @@ def test_events_and_lists_have_a_bar_only_where_they_are_asked() -> None:
     def checks(*kinds: str) -> dict[str, bool]:
         asked = [Question("en", kind, "Who fed Momo?", "Ada did.", "Raj did.") for kind in kinds]
         made = [Answer(one, "recall", 1, 0) for one in asked]
-        return {check.name: check.is_met for check in everyday_questions.report_of(made, "x").checks}
+        return {
+            check.name: check.is_met for check in everyday_questions.report_of(made, "x").checks
+        }
 
     name = "recall: events and lists"
     assert name not in checks("current", "past")
