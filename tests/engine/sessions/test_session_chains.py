@@ -215,15 +215,6 @@ def test_a_start_shows_notes_about_one_subject_newest_first(desk: Desk) -> None:
     assert shown.index(latter) < shown.index(former)
 
 
-def test_a_start_without_a_context_shows_the_newest_of_very_near_notes_first(desk: Desk) -> None:
-    former, latter = unlinked(desk)
-    # It is shown for its importance, and brings the newer one, which alone would not be.
-    desk.memory.update(former, importance=1.0)
-    desk.note(*filler(40), importance=0.9)
-    shown = [one.id for one in desk.memory.session("run").memories]
-    assert shown[0] == latter
-
-
 def test_a_prompt_gets_notes_about_one_subject_newest_first(desk: Desk) -> None:
     desk.memory.session("run", context="tidy the kitchen rota").prompt("is the rota done?")
     former, latter = unlinked(desk)
