@@ -31,7 +31,7 @@ MIN_SCORE_SHARE: Final = 0.3
 # Of two notes, the cosine and the share of the words of the shorter one have this sum.
 MIN_NEARNESS: Final = 0.6
 # Notes whose sum is this are about one subject, whatever is asked for.
-VERY_NEAR: Final = 1.0
+VERY_NEAR: Final = 0.8
 # The cosine of a note without a vector: too little for notes that share no words.
 UNKNOWN_COSINE: Final = 0.3
 # Notes of one day are often parts of one story.
