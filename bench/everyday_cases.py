@@ -22,8 +22,9 @@ LANGUAGES = ("en", "de", "fr", "es", "zh")
 EXPECTED = ("same", "update", "newer", "other")
 # Overlapping claims, each text with a detail of its own: counted, but in no bar.
 NEAR = "near"
-# current: asks for the present value. past: asks what the value was before.
-QUESTION_KINDS = ("current", "past")
+# current: asks for the present value. past: asks what the value was before. event: asks about
+# something that happened, which the older text tells. list: asks for what both texts hold.
+QUESTION_KINDS = ("current", "past", "event", "list")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from bench.authority import Report
-from bench.everyday_cases import LANGUAGES, Pair, Question
+from bench.everyday_cases import LANGUAGES, QUESTION_KINDS, Pair, Question
 from bench.everyday_pairs import DAYS_BETWEEN, empty_store
 from meritory import Memory
 from meritory.domain.memory import WriteResult
@@ -16,6 +16,8 @@ from meritory.domain.quality import MemoryLink
 SECTION = "questions"
 WAYS = ("recall", "injection")
 MIN_NEWEST_FIRST, MAX_OLD_ALONE, MIN_OLD_FOUND = 0.95, 0.01, 0.9
+# Questions for which the newest text is no better answer must not suffer from that order.
+TIMELESS, MIN_TIMELESS_RIGHT = ("event", "list"), 0.8
 DAYS_UNTIL_ASKED = 10
 
 
@@ -43,6 +45,16 @@ class Answer:
         """Return whether only the older text is there."""
         return self.old is not None and self.new is None
 
+    @property
+    def is_right(self) -> bool:
+        """Return whether the texts that the question asks for are there, in the right order."""
+        kind = self.question.kind
+        if kind == "current":
+            return self.is_newest_first
+        if kind == "event":
+            return self.old is not None and (self.new is None or self.old < self.new)
+        return self.old is not None and (kind == "past" or self.new is not None)
+
 
 # -- answers ----------------------------------------------------------------------------------
 
@@ -52,8 +64,11 @@ def answers(
 ) -> list[Answer]:
     """Return the answers to all questions, from one store for each language.
 
-    Linked, the two texts of every question are a chain, whatever the gate makes of them.
+    Linked, the two texts of every question are a chain, whatever the gate makes of them. Texts
+    that are no values of one claim are left out then.
     """
+    if is_linked:
+        questions = [one for one in questions if one.kind not in TIMELESS]
     found: list[Answer] = []
     for language in LANGUAGES:
         asked = [one for one in questions if one.language == language]
@@ -139,6 +154,10 @@ def report_of(made: Sequence[Answer], name: str) -> Report:
     past = [one for one in made if one.way == "recall" and one.question.kind == "past"]
     share, note = _share([one.old is not None for one in past])
     report.at_least("recall: old value found when asked for", share, MIN_OLD_FOUND, note)
+    timeless = [one for one in made if one.way == "recall" and one.question.kind in TIMELESS]
+    if timeless:
+        share, note = _share([one.is_right for one in timeless])
+        report.at_least("recall: events and lists", share, MIN_TIMELESS_RIGHT, note)
     return report
 
 
@@ -152,7 +171,7 @@ def table(made: Sequence[Answer]) -> list[str]:
     columns = ("questions", "found", "newest first", "old first", "old alone", "old found")
     rows = [f"{'':10}{'':9}{'':9}" + "".join(f"{name:>14}" for name in columns)]
     for way in WAYS:
-        for kind in ("current", "past"):
+        for kind in QUESTION_KINDS:
             within = [one for one in made if one.way == way and one.question.kind == kind]
             names = sorted({one.question.source for one in within})
             for name in ("all", *names, *LANGUAGES):
@@ -182,8 +201,7 @@ def misses(made: Sequence[Answer]) -> Iterator[str]:
     """Yield a line for each answer that is not the asked one."""
     for one in made:
         question = one.question
-        is_right = one.is_newest_first if question.kind == "current" else one.old is not None
-        if not is_right and (one.is_found or one.way == "recall"):
+        if not one.is_right and (one.is_found or one.way == "recall"):
             places = f"old {one.old}, new {one.new}"
             head = f"{one.way} {question.language} {question.kind} {places}"
             yield f"{head} | {question.text} | {question.old} | {question.new}"
@@ -197,7 +215,10 @@ def control(made: Sequence[Answer], name: str) -> Report:
 
     Each planted answer holds both texts; turned round, the older one is first or alone.
     """
-    best = [replace(one, old=1, new=0) for one in made]
+    best = [
+        replace(one, old=0, new=1) if one.question.kind == "event" else replace(one, old=1, new=0)
+        for one in made
+    ]
     worst = [
         replace(one, old=0 if one.question.kind == "current" else None, new=None) for one in best
     ]

@@ -43,7 +43,9 @@ def test_the_labels_hold_allowed_values_and_enough_of_each() -> None:
         for language, count in asked.items():
             assert count >= MIN_QUESTIONS[language != "en"], (half, language)
         kinds = {(one.language, one.kind) for one in read_questions(half)}
-        assert kinds == {(one, kind) for one in LANGUAGES for kind in QUESTION_KINDS}
+        # Events and lists are in the tune half only.
+        wanted = QUESTION_KINDS if half == "tune" else ("current", "past")
+        assert kinds == {(one, kind) for one in LANGUAGES for kind in wanted}
 
 
 def test_no_case_is_there_twice_and_the_halves_are_alike() -> None:
@@ -112,6 +114,29 @@ def test_answers_name_the_places_of_both_texts() -> None:
     assert planted.is_old_alone and not planted.is_newest_first
     assert Answer(question, "recall", 1, 0).is_newest_first
     assert not Answer(question, "recall", 0, 1).is_newest_first
+
+
+def test_what_is_right_depends_on_what_is_asked_for() -> None:
+    places = ((0, 1), (1, 0), (0, None), (None, 0))
+    right = {"current": {(1, 0), (None, 0)}, "past": {(0, 1), (1, 0), (0, None)}}
+    right |= {"event": {(0, 1), (0, None)}, "list": {(0, 1), (1, 0)}}
+    for kind in QUESTION_KINDS:
+        question = Question("en", kind, "Who feeds Momo?", "Ada feeds Momo.", "Raj feeds Momo.")
+        found = {at for at in places if Answer(question, "recall", *at).is_right}
+        assert found == right[kind], kind
+
+
+def test_events_and_lists_have_a_bar_only_where_they_are_asked() -> None:
+    def checks(*kinds: str) -> dict[str, bool]:
+        asked = [Question("en", kind, "Who fed Momo?", "Ada did.", "Raj did.") for kind in kinds]
+        made = [Answer(one, "recall", 1, 0) for one in asked]
+        return {
+            check.name: check.is_met for check in everyday_questions.report_of(made, "x").checks
+        }
+
+    name = "recall: events and lists"
+    assert name not in checks("current", "past")
+    assert checks("list")[name] and not checks("event")[name]
 
 
 def test_bars_are_kept_by_right_outcomes_only() -> None:

@@ -100,6 +100,14 @@ def test_other_questions_are_about_the_present(query: str) -> None:
         "¿Quién fue el primer cliente?",
         "那天谁来了？",
         "what was the old port",
+        "Wann haben wir die Heizung entlüftet und gereinigt?",
+        "Was habe ich in Bremen gemacht?",
+        "Quand ai-je réparé le toit ?",
+        "Qu'avons-nous fait à Nantes ?",
+        "¿Qué hicimos en Cádiz?",
+        "¿Cuándo llegó el paquete?",
+        "我什么时候换的灯泡？",
+        "我们在桂林做了什么？",
     ),
 )
 def test_the_newest_answer_to_a_question_about_an_event_is_not_the_best(query: str) -> None:
@@ -116,6 +124,11 @@ def test_the_newest_answer_to_a_question_about_an_event_is_not_the_best(query: s
         "Combien coûte le billet ?",
         "¿Dónde vive Inés?",
         "渡轮票价是多少？",
+        "Was kostet die Fähre?",
+        "Wann hat das Freibad geöffnet?",
+        "Quand avons-nous rendez-vous ?",
+        "¿Cuándo vamos al dentista?",
+        "会议什么时候开始？",
         "",
     ),
 )

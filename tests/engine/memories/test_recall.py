@@ -293,3 +293,16 @@ def test_notes_about_one_subject_come_newest_first(memory: Memory) -> None:
     asked = "Where did the ski bus stop on the day of the race, at the church?"
     found = contents(memory, asked)
     assert found.index(old) < found.index(new)
+
+
+def test_a_limit_does_not_cut_between_notes_about_one_subject(memory: Memory) -> None:
+    start = datetime(2026, 3, 2, tzinfo=UTC)
+    old, new = "The ski bus stops at the church", "The ski bus stops at the fire station"
+    asked = "Where does the ski bus stop, at the church?"
+    memory.remember(old, valid_from=start, on_similar="keep")
+    memory.remember(new, valid_from=start + 20 * DAY, on_similar="keep")
+    between = ("A ski bus stop is near the church", "The church has a stop for the ski bus")
+    for text in between:
+        memory.remember(text, valid_from=start - 20 * DAY, on_similar="keep")
+    assert set(contents(memory, asked)) == {old, new, *between}
+    assert contents(memory, asked, limit=1) == [new]

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -23,13 +23,14 @@ from meritory.rank import composite, hybrid
 from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import keys_in_play
-from meritory.text.newest import READ_COUNT, Note, newest_first
+from meritory.text.newest import MAX_PLACES, READ_COUNT, Note, newest_first
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.time import asks_about_now, asks_about_past
 
 LIMIT_MAX = 1_000
 TRAVERSAL_LIMIT = 50
-_READ_AHEAD = 2
+# The newest note about a subject may be this far behind the last that is returned.
+_READ_AHEAD = MAX_PLACES
 FLUSH_INTERVAL_MS = 2_000
 # The most memories in one write, and the number of waiting memories that starts a flush.
 FLUSH_MEMORIES = 1_000
@@ -69,7 +70,7 @@ def recall(
     candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
     order = candidates[np.argsort(-final[candidates], kind="stable")]
     choose = _with_earlier if asks_about_past(text) else _present_only
-    now = services.world.now()
+    now, embedder = services.world.now(), question.embedder
     read: list[_Ranked] = []
     best: list[_Ranked] = []
     present: dict[str, PresentValue] = {}
@@ -92,7 +93,8 @@ def recall(
         if len(best) >= limit:
             break
     if asks_about_now(text):
-        best = _newest_first(best, final)
+        ranked = [(one.memory, float(final[one.at])) for one in best[: limit + _READ_AHEAD]]
+        best = [best[index] for index in order_in_time(services, scope, embedder, ranked)]
     del best[limit:]
     parts = _explain(services, pool, best, weight) if explain else [None] * len(best)
     return [
@@ -113,13 +115,22 @@ def _present_only(
     return list(chosen.values())
 
 
-def _newest_first(best: list[_Ranked], final: Floats) -> list[_Ranked]:
-    """Return the results with the newest of short notes about one subject first."""
+def order_in_time(
+    services: Services,
+    scope: Scope,
+    embedder: str | None,
+    ranked: Sequence[tuple[MemoryRecord, float]],
+) -> list[int]:
+    """Return the indexes of ranked memories, the newest note about one subject first."""
     notes = [
-        Note(float(final[one.at]), epoch_days(since(one.memory)), one.memory.content)
-        for one in best[:READ_COUNT]
+        Note(score, epoch_days(since(memory)), memory.content)
+        for memory, score in ranked[:READ_COUNT]
     ]
-    return [*(best[index] for index in newest_first(notes)), *best[READ_COUNT:]]
+    ids = [memory.id for memory, _ in ranked[:READ_COUNT]]
+    known = services.store.vectors(scope.user, embedder, ids) if embedder and ids else {}
+    none = np.zeros(len(next(iter(known.values()), ())), np.float32)
+    vectors = np.array([known.get(memory_id, none) for memory_id in ids], np.float32)
+    return [*newest_first(notes, vectors), *range(len(notes), len(ranked))]
 
 
 def _with_earlier(

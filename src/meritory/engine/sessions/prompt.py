@@ -15,9 +15,8 @@ from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
-from meritory.domain.world import epoch_days
-from meritory.engine.memories.chains import dates_of, earlier_values, present_values, since
-from meritory.engine.memories.recall import pool_scores
+from meritory.engine.memories.chains import dates_of, earlier_values, present_values
+from meritory.engine.memories.recall import order_in_time, pool_scores
 from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
@@ -41,7 +40,6 @@ from meritory.store.contract.store import Transaction
 from meritory.text import render
 from meritory.text.entities import keys_in_play
 from meritory.text.extract.attribution import TYPED_LIMIT_CHARS
-from meritory.text.newest import Note, newest_first
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.time import asks_about_now, asks_about_past
@@ -240,7 +238,10 @@ def select_recalled(run: PromptRun) -> None:
         if len(fresh) >= run.read_count:
             break
     if asks_about_now(text):
-        fresh = _newest_first(fresh, score_of)
+        ranked = [(record, score_of[row]) for row, record in fresh.items()]
+        order = order_in_time(services, session.scope, query.embedder, ranked)
+        by_rank = list(fresh.items())
+        fresh = dict(by_rank[index] for index in order)
     if asks_about_past(text):
         run.matches = tuple(matches.values())
     run.memories = (*required, *fresh.values())
@@ -255,18 +256,6 @@ def select_recalled(run: PromptRun) -> None:
     if pool.rare_hits and not is_same:
         traits = services.store.traits(session.scope, np.array(pool.rare_hits, np.int64), now)
         run.hits = tuple(traits[row].id for row in pool.rare_hits if row in traits)
-
-
-def _newest_first(
-    records: Mapping[int, MemoryRecord], score_of: Mapping[int, float]
-) -> dict[int, MemoryRecord]:
-    """Return memories by row with the newest of short notes about one subject first."""
-    rows = list(records)
-    notes = [
-        Note(score_of[row], epoch_days(since(record)), record.content)
-        for row, record in records.items()
-    ]
-    return {rows[index]: records[rows[index]] for index in newest_first(notes)}
 
 
 def select_undelivered(run: PromptRun) -> None:

@@ -30,7 +30,14 @@ from meritory.rank import fusion as rank_fusion
 from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
 from meritory.text.entities import entity_key
-from meritory.text.newest import READ_COUNT, Note, newest_first
+from meritory.text.newest import (
+    MAX_PLACES,
+    MIN_NEARNESS,
+    READ_COUNT,
+    VERY_NEAR,
+    Note,
+    newest_first,
+)
 from meritory.text.terms import MAX_TERMS, query_pairs, title_scores, title_words
 from meritory.text.time import asks_about_now, asks_about_past
 
@@ -342,17 +349,24 @@ def fuse(run: Ranking) -> None:
 
 
 def _in_time(run: Ranking) -> RankArray:
-    """Return the fused order with the newest of short notes about one subject first."""
-    pool, order, text = run.pool, run.fusion.order, run.context.text
-    if not asks_about_now(text):
+    """Return the fused order with the newest of notes about one subject first.
+
+    Without a context nothing says what is relevant: then only notes that are very near each other
+    change places, however far apart they are.
+    """
+    pool, order, context = run.pool, run.fusion.order, run.context
+    if not asks_about_now(context.text):
         return order
+    read = order[:READ_COUNT] if context.is_given else order
+    reach, nearness = (MAX_PLACES, MIN_NEARNESS) if context.is_given else (len(order), VERY_NEAR)
     traits, match = pool.traits, pool.match
     # The opening of a short note is its whole text.
     notes = [
         Note(float(match[index]), traits[index].since_days, traits[index].opening)
-        for index in order[:READ_COUNT].tolist()
+        for index in read.tolist()
     ]
-    return np.concatenate([order[:READ_COUNT][newest_first(notes)], order[READ_COUNT:]])
+    by_time = newest_first(notes, pool.gathered.vectors[pool.at][read], reach, nearness)
+    return np.concatenate([read[by_time], order[len(read) :]])
 
 
 def diversify(run: Ranking) -> None:
