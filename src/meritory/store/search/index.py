@@ -321,14 +321,12 @@ class MemoryIndex:
                 yield block, stop
 
     def _dots(self, vector: FloatArray, count: int, first: int = 0) -> FloatArray:
-        start = first // BLOCK_ROWS * BLOCK_ROWS
         parts = [
-            block[:stop] @ vector
+            block[max(0, first - number * BLOCK_ROWS) : stop] @ vector
             for number, (block, stop) in enumerate(self._filled(count))
-            if number * BLOCK_ROWS >= start
+            if number * BLOCK_ROWS + stop > first
         ]
-        dots = np.concatenate(parts) if parts else np.empty(0, np.float32)
-        return np.asarray(dots[first - start :], np.float32)
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     # -- searching ------------------------------------------------------------------------
 
