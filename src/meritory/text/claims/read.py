@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from meritory.text.normalize import unified
 from meritory.text.words import ACRONYMS, NEGATIONS, NUMBER_WORDS, UNITS
 
 UnitKind = Literal["word", "number", "identifier", "path", "quote", "symbol"]
+# The kinds of units that are a value.
+SPECIFIC_KINDS: Final = frozenset({"number", "identifier", "path", "quote"})
 
 _UNIT = re.compile(
     r"""
@@ -123,7 +126,7 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
             # Capitals after a number are units of their own: 5M is not 5m.
             yield UNITS.get(glued, glued), "word", False
     elif group == "word":
-        yield from _read_word(body, previous)
+        yield from _read_word(body, previous is not None and previous.kind == "number")
     elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+", body) and len(body) <= 12:
         # "and/or", "yes/no": words with a slash between them, not a path.
         yield body, "word", False
@@ -134,28 +137,28 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
         yield body.strip(), kinds.get(group, "symbol" if group == "symbol" else "quote"), False
 
 
-def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
+# Most words of a text are common ones.
+@lru_cache(maxsize=8192)
+def _read_word(body: str, is_after_number: bool) -> tuple[tuple[str, UnitKind, bool], ...]:
     lowered = body.lower()
     is_capital = body[0].isupper() and body[1:] == body[1:].lower()
     if lowered in _IRREGULAR or lowered.endswith("n't"):
-        yield _IRREGULAR.get(lowered, lowered.removesuffix("n't")), "word", False
-        yield "not", "word", False
-        return
+        first = _IRREGULAR.get(lowered, lowered.removesuffix("n't"))
+        return (first, "word", False), ("not", "word", False)
     head, apostrophe, ending = lowered.partition("'")
     # Short units keep their case: 5 Mb is not 5 MB.
     unit = body if len(body) <= 3 else lowered
     if apostrophe:
-        yield head, "word", bool(head) and body[:1].isupper()
         is_verb = ending == "s" and head in _IS_CONTRACTIONS
-        yield "is" if is_verb else _ENDINGS.get(f"'{ending}", f"'{ending}"), "word", False
-    elif number := _NUMBERS.get(lowered):
-        yield number, "number", False
-    elif previous is not None and previous.kind == "number" and unit in UNITS:
-        yield UNITS[unit], "word", False
-    elif _is_identifier(body):
-        yield body, "identifier", False
-    else:
-        yield lowered, "word", is_capital
+        last = "is" if is_verb else _ENDINGS.get(f"'{ending}", f"'{ending}")
+        return (head, "word", bool(head) and body[:1].isupper()), (last, "word", False)
+    if number := _NUMBERS.get(lowered):
+        return ((number, "number", False),)
+    if is_after_number and unit in UNITS:
+        return ((UNITS[unit], "word", False),)
+    if _is_identifier(body):
+        return ((body, "identifier", False),)
+    return ((lowered, "word", is_capital),)
 
 
 def _is_identifier(body: str) -> bool:

@@ -17,7 +17,7 @@ from meritory.text.claims.lexicon import (
     lexicon,
 )
 from meritory.text.claims.persons import one_subject, orders, persons, with_subjects, without_never
-from meritory.text.claims.read import Unit, units_of, values_of
+from meritory.text.claims.read import SPECIFIC_KINDS, Unit, units_of
 from meritory.text.claims.spelling import spelled
 from meritory.text.words import UNITS
 
@@ -48,7 +48,7 @@ class Claim:
     # The number of values, the hedges (negative) and the characters.
     specificity: tuple[int, int, int]
 
-    @property
+    @cached_property
     def lexicon(self) -> Lexicon:
         """The words of its language."""
         return lexicon(self.language or "en")
@@ -70,6 +70,12 @@ class Claim:
         )
 
     @cached_property
+    def negation_count(self) -> int:
+        """The number of negations in it."""
+        negations = self.lexicon.negations
+        return sum([key == "not" or key.rstrip(",") in negations for key in self.keys])
+
+    @cached_property
     def topic(self) -> frozenset[str]:
         """The stems of its content."""
         return frozenset(self.stems[index] for index in self.content)
@@ -83,7 +89,7 @@ _MARKS: Final = frozenset({"'s", "we's", "user's", ",", "not", "must"})
 def read_claim(text: str, language: str | None = None) -> Claim:
     """Return the claim that a text makes, read in its own or in a given language."""
     units = list(units_of(text))
-    specific_count = values_of(units).specific_count
+    specific_count = sum([unit.kind in SPECIFIC_KINDS for unit in units])
     scores = language_scores(unit.key for unit in units if unit.kind in {"word", "identifier"})
     chosen = language or best_language(scores)
     raw = frozenset(unit.key for unit in units)
@@ -151,7 +157,8 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
             if not is_measure and previous == "number":
                 key = words.units.get(key, key)
             key = key if is_measure else words.same.get(key) or words.same.get(key.lower()) or key
-        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
+        is_same = key == unit.key and mark == unit.before
+        yield unit if is_same else Unit(unit.kind, key, mark, unit.is_capital, unit.is_first)
         mark, previous = "", unit.kind
 
 

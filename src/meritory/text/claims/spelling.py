@@ -124,7 +124,7 @@ def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
         key = key.replace("ß", "ss") if words.same.get(key) is None else key
     head, hyphen, _ = key.partition("-")
     if not hyphen or key in words.known:
-        yield replace(unit, key=key)
+        yield unit if key == unit.key else replace(unit, key=key)
     elif head in _PREFIXES:
         yield replace(unit, key=key.replace("-", "", 1))
     else:

@@ -66,7 +66,7 @@ def _asks(claim: Claim) -> bool:
 
 def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text says that the old claim holds no more."""
-    if old.cues & _ENDED or _negation_count(old) or _negation_count(new):
+    if old.cues & _ENDED or old.negation_count or new.negation_count:
         return None
     if not new.cues & _ENDED and "stopped" not in cues:
         return None
@@ -97,7 +97,7 @@ def _flipped(old: Claim, new: Claim) -> str | None:
         return None
     if old.cues & _ENDED and _plain(old) == _plain(new):
         return "the new text says that it holds again"
-    olds, news = _negation_count(old), _negation_count(new)
+    olds, news = old.negation_count, new.negation_count
     if old.cues & _ENDED or abs(olds - news) != 1 or _plain(old) != _plain(new):
         return None
     held = "does not hold now" if news > olds else "holds now"
@@ -106,7 +106,7 @@ def _flipped(old: Claim, new: Claim) -> str | None:
 
 def _opposite(old: Claim, new: Claim) -> str | None:
     """Return the reason if one text denies the other, or they differ in "on" and "off" only."""
-    olds, news = _negation_count(old), _negation_count(new)
+    olds, news = old.negation_count, new.negation_count
     if bool(olds) != bool(news) and _plain(old) == _plain(new):
         return "one text denies the other"
     if len(old.keys) != len(new.keys) or olds != news:
@@ -125,11 +125,6 @@ def _plain(claim: Claim) -> tuple[str, ...]:
     return tuple(stem for key, stem in pairs if key not in silent)
 
 
-def _negation_count(claim: Claim) -> int:
-    words = claim.lexicon
-    return sum(key.rstrip(",") in words.negations or key == "not" for key in claim.keys)
-
-
 def _subject(claim: Claim) -> str:
     """Return the stem of the first unit with a topic."""
     return claim.stems[claim.content[0]] if claim.content else ""
@@ -140,7 +135,7 @@ def _subject(claim: Claim) -> str:
 
 def _named(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text names the old value as replaced, and is about the same."""
-    if old.cues & _ENDED or _negation_count(old) or not cues & _NAMING:
+    if old.cues & _ENDED or old.negation_count or not cues & _NAMING:
         return None
     verbs = _change_stems(new, cues)
     for gone in _gone(new, cues, verbs):
@@ -174,7 +169,7 @@ def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[f
         if kind not in cues & _NAMING or (kind == "origin" and "change" not in cues):
             continue
         # "I will not quit the band" ends nothing; "in Ulm, not in Kiel" does.
-        if kind in {"gone", "left"} and _negation_count(new):
+        if kind in {"gone", "left"} and new.negation_count:
             continue
         before, _, after = " ".join(phrase).partition(GAP)
         start = _phrase_place(new, tuple(before.split()))
@@ -237,7 +232,7 @@ def _one_value(runs: list[Run]) -> list[Run]:
 
 def _other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
     """Return the relation of two claims that differ in one value of the same subject."""
-    if not _dates(new):
+    if "since" in cues and not _dates(new):
         cues -= {"since"}
     says = bool(cues & _SAYS_OTHER_VALUE)
     # Of several sentences, each may be about something else.
