@@ -31,6 +31,8 @@ from bench.texts import memories, sentences
 
 OWN = Path(__file__).parents[1]
 STORED, TEXTS, LINES, PIECE = 4_000, 200, 10_000, 1_000
+# So many sentences are looked at for one with a near neighbour.
+POOL_SHARE = 40
 # From this cosine a neighbour is reported as similar; from the lower one it is compared.
 NEAR, COMPARED = 0.75, 0.45
 FAR, BETWEEN, CLOSE = "no neighbour", f"neighbours from {COMPARED}", f"neighbours from {NEAR}"
@@ -131,21 +133,20 @@ def texts_by_class(count: int) -> tuple[list[str], list[tuple[str, str]]]:
 
     pool = list(sentences()[0])
     np.random.default_rng(5).shuffle(pool)
-    stored, others = pool[:STORED], pool[STORED : STORED + 100 * count]
+    stored, others = pool[:STORED], pool[STORED : STORED + POOL_SHARE * count]
     embedder = open_embedder(EmbedderSpec())
-    vectors = embedder.embed_documents(stored)
+    vectors = embedder.embed_documents(others)
+    best = (vectors @ embedder.embed_documents(stored).T).max(axis=1)
     chosen: list[tuple[str, str]] = []
     wanted = {CLOSE: count, FAR: count}
-    for text in others:
-        vector = embedder.embed_documents([text])[0]
-        best = float((vectors @ vector).max())
-        name = CLOSE if best >= NEAR else BETWEEN if best >= COMPARED else FAR
+    for number, text in enumerate(others):
+        name = CLOSE if best[number] >= NEAR else BETWEEN if best[number] >= COMPARED else FAR
         group = CLOSE if name == CLOSE else FAR
         if wanted[group]:
             wanted[group] -= 1
             chosen.append((name, text))
             # Later ones have it as a neighbour, too.
-            vectors = np.vstack([vectors, vector])
+            best[number:] = np.maximum(best[number:], vectors[number:] @ vectors[number])
     return stored, chosen
 
 

@@ -110,6 +110,13 @@ def _text_of(content: str) -> _Text:
     return (_kept_text if len(content) <= KEPT_TEXT_CHARS else _Text)(content)
 
 
+def _is_far(old: _Text, new: _Text) -> bool:
+    """Return whether words show that two texts, whose vectors are not near, are two claims."""
+    if compare.share_little(old.openings, new.openings):
+        return True
+    return compare.differ_widely(old.openings, new.openings) and not new.claim.may_state_change
+
+
 def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool) -> GateVerdict:
     """Decide about a new memory: merge before supersede before keep both.
 
@@ -127,9 +134,8 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = _text_of(neighbour.memory.content)
         is_near = neighbour.cosine >= floor
-        is_other = compare.clearly_differ(old.words, text.words)
         # Far neighbours are many, and most only share a topic.
-        if is_other or (not is_near and compare.share_little(old.openings, text.openings)):
+        if compare.clearly_differ(old.words, text.words) or (not is_near and _is_far(old, text)):
             verdict = compare.ClaimVerdict("keep_both", "new", "they share few words")
         else:
             verdict = compare.compare_claims(old.claim, text.claim)

@@ -257,7 +257,7 @@ class WriteBatch:
     def _find_neighbours(self, gate: Gate, scope: Scope, group: Sequence[Prepared]) -> None:
         items = [item for item in group if gate.embedder in item.memory.vectors]
         floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
-        for floor in np.unique(floors).tolist():
+        for floor in sorted(set(floors.tolist())):
             asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
             matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
             probe = NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)

@@ -22,6 +22,10 @@ Survivor = Literal["old", "new"]
 MANY_OWN_WORDS: Final = 9
 # Of the shorter text, the share of words that another one for the same claim has too.
 MIN_ALIKE: Final = 0.34
+# Two texts that state no change may be one claim, but for a value, if the one has at most so many
+# words of content of its own, and the other at most so many.
+MAX_OWN_OF_BOTH: Final = 4
+MAX_OWN_OF_ONE: Final = 6
 MIN_ADDED_TO_UNITS: Final = 3
 NEGATIVE_CUES: Final = frozenset({"ended", "past"})
 _CHANGES: Final = frozenset({"change", "stopped", "gone"})
@@ -63,7 +67,19 @@ def share_little(old: frozenset[str], new: frozenset[str]) -> bool:
     """Return whether so few words begin alike that the texts can hardly make one claim."""
     if len(old & new) >= MIN_ALIKE * min(len(old), len(new)):
         return False
-    return not any(HAN.search("".join(openings)) for openings in (old, new))
+    return not _has_chinese(old, new)
+
+
+def differ_widely(old: frozenset[str], new: frozenset[str]) -> bool:
+    """Return whether texts of these openings differ in more words than one value or addition."""
+    fewer, more = sorted((len(old - new), len(new - old)))
+    if fewer <= MAX_OWN_OF_BOTH and (more <= MAX_OWN_OF_ONE or fewer <= 1):
+        return False
+    return not _has_chinese(old, new)
+
+
+def _has_chinese(*texts: frozenset[str]) -> bool:
+    return any(HAN.search("".join(openings)) for openings in texts)
 
 
 def compare(old: str, new: str) -> ClaimVerdict:

@@ -69,6 +69,11 @@ class Claim:
             if unit.kind != "word" or (unit.key not in words.light and unit.key not in _MARKS)
         )
 
+    @property
+    def may_state_change(self) -> bool:
+        """Whether it has any word with which a change may be stated."""
+        return bool(self.cues or self.marks)
+
     @cached_property
     def negation_count(self) -> int:
         """The number of negations in it."""
