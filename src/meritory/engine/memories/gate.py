@@ -5,6 +5,7 @@ The decisions are pure; `write` applies them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -110,8 +111,17 @@ def _text_of(content: str) -> _Text:
     return (_kept_text if len(content) <= KEPT_TEXT_CHARS else _Text)(content)
 
 
-def _is_far(old: _Text, new: _Text) -> bool:
+def near_or_related(news: Sequence[str], floor: float) -> Callable[[int, str, float], bool]:
+    """Return the check whether a neighbour of one of these texts matters: it is near or related."""
+    texts = [_text_of(content) for content in news]
+    return lambda at, old, cosine: cosine >= floor or not _is_apart(_text_of(old), texts[at])
+
+
+def _is_apart(old: _Text, new: _Text) -> bool:
     """Return whether words show that two texts, whose vectors are not near, are two claims."""
+    # Such neighbours are many, and most only share a topic.
+    if compare.clearly_differ(old.words, new.words):
+        return True
     if compare.share_little(old.openings, new.openings):
         return True
     return compare.differ_widely(old.openings, new.openings) and not new.claim.may_state_change
@@ -134,8 +144,7 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = _text_of(neighbour.memory.content)
         is_near = neighbour.cosine >= floor
-        # Far neighbours are many, and most only share a topic.
-        if compare.clearly_differ(old.words, text.words) or (not is_near and _is_far(old, text)):
+        if compare.clearly_differ(old.words, text.words) if is_near else _is_apart(old, text):
             verdict = compare.ClaimVerdict("keep_both", "new", "they share few words")
         else:
             verdict = compare.compare_claims(old.claim, text.claim)
