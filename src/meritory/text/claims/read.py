@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -106,6 +106,10 @@ def units_of(text: str) -> tuple[Unit, ...]:
     end = 0
     for match in _UNIT.finditer(clean):
         before = clean[end : match.start()]
+        if before == " " and units and match.lastgroup == "word":
+            units += _plain_units(match["word"], units[-1].kind == "number")
+            end = match.end()
+            continue
         is_first = not units or _SENTENCE_END.search(before) is not None
         mark = before.strip() + ("\n" if "\n" in before else "")
         for key, kind, is_capital in _read_unit(match, units[-1] if units else None):
@@ -115,7 +119,16 @@ def units_of(text: str) -> tuple[Unit, ...]:
     return tuple(units)
 
 
-def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
+Part = tuple[str, UnitKind, bool]
+
+
+def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterable[Part]:
+    if match.lastgroup == "word":
+        return _read_word(match["word"], previous is not None and previous.kind == "number")
+    return _read_value(match)
+
+
+def _read_value(match: re.Match[str]) -> Iterator[Part]:
     group = match.lastgroup or ""
     body = match.group(group)
     if group in {"number", "glued"}:
@@ -125,8 +138,6 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
         if glued:
             # Capitals after a number are units of their own: 5M is not 5m.
             yield UNITS.get(glued, glued), "word", False
-    elif group == "word":
-        yield from _read_word(body, previous is not None and previous.kind == "number")
     elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+", body) and len(body) <= 12:
         # "and/or", "yes/no": words with a slash between them, not a path.
         yield body, "word", False
@@ -137,9 +148,14 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
         yield body.strip(), kinds.get(group, "symbol" if group == "symbol" else "quote"), False
 
 
-# Most words of a text are common ones.
+# Most words of a text are common ones, after a space.
 @lru_cache(maxsize=8192)
-def _read_word(body: str, is_after_number: bool) -> tuple[tuple[str, UnitKind, bool], ...]:
+def _plain_units(body: str, is_after_number: bool) -> tuple[Unit, ...]:
+    parts = _read_word(body, is_after_number)
+    return tuple(Unit(kind, key, "", is_capital) for key, kind, is_capital in parts)
+
+
+def _read_word(body: str, is_after_number: bool) -> tuple[Part, ...]:
     lowered = body.lower()
     is_capital = body[0].isupper() and body[1:] == body[1:].lower()
     if lowered in _IRREGULAR or lowered.endswith("n't"):
