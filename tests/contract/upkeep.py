@@ -154,6 +154,9 @@ class Upkeep:
         assert [one.memory.id for one in shop] == [memory_id(4)]
         assert store.nearest(replace(asked, scope=Scope(project="none"))) == [[]]
         assert store.nearest(replace(asked, scope=Scope("eve"))) == [[]]
+        second = record(2).content
+        wanted = replace(asked, is_wanted=lambda at, text, cosine: text == second and cosine < 1.0)
+        assert [one.memory.id for one in store.nearest(wanted)[0]] == [memory_id(2)]
         assert store.counters("default") == before
 
     def test_sessions_are_counted_by_scope_and_time(self, store: Store) -> None:

@@ -13,6 +13,7 @@ from meritory.text.normalize import (
     check_text,
     checked_content,
     content_hash,
+    is_same_text,
     shown,
 )
 
@@ -145,3 +146,29 @@ def test_shown_leaves_no_control_character(text: str) -> None:
     assert not any(
         ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown(text, one_line=True)
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("The API is  down.", "the API is down", True),
+        ("Ship it!\n", "ship it", True),
+        ("Run `make`", "Run `Make`", False),
+        ("the api is down", "the API is down", False),
+        ("The API is down", "The API was down", False),
+        ("...", "!", False),
+        ("Café “Blau”", 'café "blau"', True),
+    ],
+)
+def test_the_same_text_is_recognised_without_its_canonical_form(
+    one: str, other: str, same: bool
+) -> None:
+    assert is_same_text(one, other) == same == (canonical(one) == canonical(other))
+
+
+@given(
+    st.text(st.sampled_from("aB .,!\n`'é"), max_size=12),
+    st.text(st.sampled_from("aB .,!\n`'é"), max_size=12),
+)
+def test_same_texts_are_those_of_one_canonical_form(one: str, other: str) -> None:
+    assert is_same_text(one, other) == (canonical(one) == canonical(other))

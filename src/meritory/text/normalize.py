@@ -24,6 +24,7 @@ _TOKEN = re.compile(r"`[^`]*`|[^\s`]+")
 _PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _CODE_MARK = re.compile(r"[\d_/\\.@#:=<>{}$~]")
 _TRAILING = re.compile(r"(?<=[\w)\]\"'`%])[.,;!]+$")
+_LOOSE_END = ".,;! \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"
 _CLOSERS = ".,;:!?)]}\"'"
 _UNIFIED = str.maketrans(
     {
@@ -51,6 +52,18 @@ def canonical(text: str) -> str:
             break
         current = following
     return current
+
+
+def is_same_text(one: str, other: str) -> bool:
+    """Return whether two texts have the same canonical form."""
+    if one.isascii() and other.isascii() and _loose(one) != _loose(other):
+        # The form changes nothing but the case, the spaces and the end of such a text.
+        return False
+    return canonical(one) == canonical(other)
+
+
+def _loose(text: str) -> list[str]:
+    return text.lower().rstrip(_LOOSE_END).split()
 
 
 def unified(text: str) -> str:

@@ -14,6 +14,7 @@ from meritory.engine.memories.gate import (
     GateVerdict,
     gate_threshold,
     judge,
+    near_or_related,
 )
 from meritory.store.contract.memories import Near
 
@@ -70,3 +71,32 @@ def test_a_long_text_is_compared_with_near_ones_only() -> None:
     gate = Gate("static-minilm-256-v1", FLOOR, COMPARE_THRESHOLD)
     assert gate.floor_for(record(1, "short")) == COMPARE_THRESHOLD
     assert gate.floor_for(record(1, "x" * (LONG_TEXT_CHARS + 1))) == FLOOR
+
+
+# Five words of content in common, and more than four of its own in each.
+BOX = "The nightly import of prices runs on an old grey box under one desk and takes three hours."
+CLUSTER = "The nightly import of prices runs in the big tall blue cluster and takes twenty minutes."
+
+
+def is_wanted(new: str, old: str, cosine: float) -> bool:
+    return near_or_related([new], FLOOR)(0, old, cosine)
+
+
+def test_a_far_neighbour_is_wanted_if_its_words_allow_another_value() -> None:
+    assert is_wanted("Our office is in Bonn.", "Our office is in Kiel.", 0.5)
+    assert not is_wanted("Our office is in Bonn.", "Vera plays chess.", 0.5)
+    assert is_wanted("Our office is in Bonn.", "Vera plays chess.", FLOOR)
+
+
+def test_without_a_word_of_change_far_texts_differ_in_one_value_at_most() -> None:
+    assert not is_wanted(CLUSTER, BOX, 0.6)
+    changed = CLUSTER.replace("prices runs", "prices now runs")
+    assert is_wanted(changed, BOX, 0.6)
+    assert decide(changed, near(1, BOX, 0.6)).decision == "superseded"
+    # Nothing is proved about words that are not separated.
+    assert is_wanted("办公室在波恩", "办公室在基尔", 0.5)
+
+
+def test_neighbours_that_are_not_wanted_decide_nothing() -> None:
+    olds = [near(1, BOX, 0.6), near(2, "Vera plays chess.", 0.5)]
+    assert decide(CLUSTER, *olds) == decide(CLUSTER)

@@ -74,3 +74,18 @@ def test_an_index_full_of_dead_slots_is_built_anew(
     (index,) = memory.services.store._indexes.values()  # type: ignore[attr-defined]
     assert len(index) < 20
     assert [hit.content for hit in memory.recall("badger")] == ["The badger sleeps 39"]
+
+
+def test_the_products_with_the_mean_are_those_of_all_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_module, "BLOCK_ROWS", 8)
+    vectors = np.random.default_rng(2).normal(size=(30, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = MemoryIndex(4)
+    # From the first addition on, the mean is renewed only now and then.
+    for start, end in ((0, 25), (25, 26), (26, 27)):
+        index.add([entry(row + 1, vectors[row].tolist()) for row in range(start, end)])
+    stored = decode_vector(encode_vector(vectors[:27])).reshape(27, 4)
+    mean_dots = index.view([1]).columns.mean_dot[:27]
+    np.testing.assert_allclose(mean_dots, stored @ index._mean, atol=1e-6)

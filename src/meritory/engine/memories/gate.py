@@ -5,9 +5,10 @@ The decisions are pure; `write` applies them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from functools import cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
@@ -17,7 +18,7 @@ from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
 from meritory.text.claims import compare
 from meritory.text.claims.compare import Survivor
-from meritory.text.claims.reading import read_claim
+from meritory.text.claims.reading import Claim, read_claim
 
 # From this cosine a neighbour is reported as similar, by embedder (ADR 0005).
 GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
@@ -34,6 +35,9 @@ _NOT_REVERTIBLE = frozenset(
 _REVERTIBLE = tuple(f.name for f in fields(MemoryRecord) if f.name not in _NOT_REVERTIBLE)
 # Parsing time grows with length, so a long text is compared with its nearest neighbour only.
 LONG_TEXT_CHARS = 2_000
+# So many texts that were compared are kept as read, if they are not longer than this.
+TEXTS_KEPT = 1_024
+KEPT_TEXT_CHARS = 500
 
 Decision = Literal["stored", "merged", "superseded", "kept_both"]
 
@@ -81,6 +85,48 @@ class GateVerdict:
     chained: tuple[Near, ...] = ()
 
 
+class _Text:
+    """A text as the gate reads it: its words, and its claim once a comparison needs it."""
+
+    def __init__(self, content: str) -> None:
+        self._content = content
+        self.words = compare.words_of(content)
+
+    @cached_property
+    def openings(self) -> frozenset[str]:
+        """The first characters of its words of content."""
+        return compare.openings_of(self.words)
+
+    @cached_property
+    def claim(self) -> Claim:
+        """What it claims."""
+        return read_claim(self._content)
+
+
+# Of texts that are the neighbours of many, as in an import; the limits bound the memory they take.
+_kept_text = lru_cache(maxsize=TEXTS_KEPT)(_Text)
+
+
+def _text_of(content: str) -> _Text:
+    return (_kept_text if len(content) <= KEPT_TEXT_CHARS else _Text)(content)
+
+
+def near_or_related(news: Sequence[str], floor: float) -> Callable[[int, str, float], bool]:
+    """Return the check whether a neighbour of one of these texts matters: it is near or related."""
+    texts = [_text_of(content) for content in news]
+    return lambda at, old, cosine: cosine >= floor or not _is_apart(_text_of(old), texts[at])
+
+
+def _is_apart(old: _Text, new: _Text) -> bool:
+    """Return whether words show that two texts, whose vectors are not near, are two claims."""
+    # Such neighbours are many, and most only share a topic.
+    if compare.clearly_differ(old.words, new.words):
+        return True
+    if compare.share_little(old.openings, new.openings):
+        return True
+    return compare.differ_widely(old.openings, new.openings) and not new.claim.may_state_change
+
+
 def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool) -> GateVerdict:
     """Decide about a new memory: merge before supersede before keep both.
 
@@ -94,18 +140,14 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
     retired: tuple[Near, ...] = ()
     chained: tuple[Near, ...] = ()
     reason = ""
-    # Parse the new text at most once, and only if a neighbour shares enough words.
-    words, claim = compare.words_of(new.content), cache(read_claim)
+    text = _text_of(new.content)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
-        old = neighbour.memory.content
+        old = _text_of(neighbour.memory.content)
         is_near = neighbour.cosine >= floor
-        theirs = compare.words_of(old)
-        is_other = compare.clearly_differ(theirs, words)
-        # Far neighbours are many, and most only share a topic.
-        if is_other or (not is_near and compare.share_little(theirs, words)):
+        if compare.clearly_differ(old.words, text.words) if is_near else _is_apart(old, text):
             verdict = compare.ClaimVerdict("keep_both", "new", "they share few words")
         else:
-            verdict = compare.compare_claims(read_claim(old), claim(new.content))
+            verdict = compare.compare_claims(old.claim, text.claim)
         survivor, record = verdict.survivor, neighbour.memory
         # Only a person changes or replaces a pin or a constraint.
         is_free = by_person or not record.is_binding

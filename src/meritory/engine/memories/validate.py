@@ -264,8 +264,8 @@ def screened_draft(draft: Draft, policy: str) -> Draft:
     """Return the draft without secrets; a secret in a name, tag or source is always refused."""
     source = draft.source or Source()
     names = [draft.agent, draft.project, source.harness, source.session_key, source.turn]
-    for text in (*names, *draft.tags, *draft.about, *draft.depends_on):
-        screened(text or "", "refuse")
+    for text in filter(None, (*names, *draft.tags, *draft.about, *draft.depends_on)):
+        screened(text, "refuse")
     return replace(draft, content=screened(draft.content, policy))
 
 

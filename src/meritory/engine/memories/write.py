@@ -34,6 +34,7 @@ from meritory.engine.memories.gate import (
     may_renew,
     may_supersede,
     merged,
+    near_or_related,
     refreshed,
 )
 from meritory.engine.services import Services
@@ -257,10 +258,11 @@ class WriteBatch:
     def _find_neighbours(self, gate: Gate, scope: Scope, group: Sequence[Prepared]) -> None:
         items = [item for item in group if gate.embedder in item.memory.vectors]
         floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
-        for floor in np.unique(floors).tolist():
+        for floor in sorted(set(floors.tolist())):
             asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
             matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
-            probe = NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)
+            is_wanted = near_or_related([item.record.content for item in asked], gate.floor)
+            probe = NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor, is_wanted)
             ids = [item.record.id for item in asked]
             self._near |= zip(ids, self._transaction.nearest(probe), strict=True)
         if len(items) < 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -91,6 +91,9 @@ class NeighbourProbe:
     vectors: FloatArray
     limit: int
     floor: float
+    # Whether a neighbour is wanted, by the index of the vector, its text and its cosine. Only
+    # then all of it is read.
+    is_wanted: Callable[[int, str, float], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,8 @@ HISTORY = RecordTable(
 )
 _NEXT_BEFORE = """SELECT before FROM memory_history
     WHERE user = ? AND memory_id = ? AND entry > ? ORDER BY entry LIMIT 1"""
+_TEXTS = """SELECT m.row, m.content FROM memories m
+    WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user"""
 _LAST_ENTRY = 1 << 62
 _HOLDS = "m.trust = 'trusted' AND (m.valid_until IS NULL OR m.valid_until > :now)"
 # The named entities and the ones they depend on directly.
@@ -250,6 +252,8 @@ class SqlMemoryQueries(SqlReader):
             list(zip(near.rows.tolist(), near.cosines.tolist(), strict=True))
             for near in self._find_nearest(probe, scope[0])
         ]
+        if probe.is_wanted is not None:
+            nearest = self._wanted(probe.scope.user, nearest, probe.is_wanted)
         rows = {row for pairs in nearest for row, _ in pairs}
         # Read again: a transaction may have moved or superseded memories that the index has.
         records = self._rows_of_user(
@@ -258,6 +262,25 @@ class SqlMemoryQueries(SqlReader):
         return [
             [Near(records[row], cosine) for row, cosine in pairs if row in records]
             for pairs in nearest
+        ]
+
+    def _wanted(
+        self,
+        user: str,
+        nearest: list[list[tuple[int, float]]],
+        is_wanted: Callable[[int, str, float], bool],
+    ) -> list[list[tuple[int, float]]]:
+        """Return the rows and cosines that are wanted, after reading only the texts."""
+        rows = as_json({row for pairs in nearest for row, _ in pairs})
+        with self._reading(user) as connection:
+            texts = dict(fetch_all(connection, _TEXTS, {"user": user, "rows": rows}))
+        return [
+            [
+                (row, cosine)
+                for row, cosine in pairs
+                if row in texts and is_wanted(at, texts[row], cosine)
+            ]
+            for at, pairs in enumerate(nearest)
         ]
 
     def _rows_of_user(

@@ -11,7 +11,7 @@ from meritory.text.claims.lexicon import HAN, best_language
 from meritory.text.claims.reading import Claim, read_claim
 from meritory.text.claims.rewording import rewording
 from meritory.text.claims.updates import update
-from meritory.text.normalize import canonical
+from meritory.text.normalize import is_same_text
 from meritory.text.words import STOP_WORDS
 
 # merge: the same claim. supersede: the new text says that the old one holds no more. chain: another
@@ -23,6 +23,10 @@ Survivor = Literal["old", "new"]
 MANY_OWN_WORDS: Final = 9
 # Of the shorter text, the share of words that another one for the same claim has too.
 MIN_ALIKE: Final = 0.33
+# Two texts that state no change may be one claim, but for a value, if the one has at most so many
+# words of content of its own, and the other at most so many.
+MAX_OWN_OF_BOTH: Final = 4
+MAX_OWN_OF_ONE: Final = 6
 MIN_ADDED_TO_UNITS: Final = 3
 NEGATIVE_CUES: Final = frozenset({"ended", "past"})
 _CHANGES: Final = frozenset({"change", "stopped", "gone"})
@@ -55,12 +59,28 @@ def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
     return min(len(old - new), len(new - old)) > MANY_OWN_WORDS
 
 
+def openings_of(words: frozenset[str]) -> frozenset[str]:
+    """Return the first characters of each word of content."""
+    return frozenset([word[:4] for word in words - STOP_WORDS])
+
+
 def share_little(old: frozenset[str], new: frozenset[str]) -> bool:
     """Return whether so few words begin alike that the texts can hardly make one claim."""
-    left, right = ({word[:4] for word in words - STOP_WORDS} for words in (old, new))
-    if any(HAN.search(word) for word in left | right):
+    if len(old & new) >= MIN_ALIKE * min(len(old), len(new)):
         return False
-    return len(left & right) < MIN_ALIKE * min(len(left), len(right))
+    return not _has_chinese(old, new)
+
+
+def differ_widely(old: frozenset[str], new: frozenset[str]) -> bool:
+    """Return whether texts of these openings differ in more words than one value or addition."""
+    fewer, more = sorted((len(old - new), len(new - old)))
+    if fewer <= MAX_OWN_OF_BOTH and (more <= MAX_OWN_OF_ONE or fewer <= 1):
+        return False
+    return not _has_chinese(old, new)
+
+
+def _has_chinese(*texts: frozenset[str]) -> bool:
+    return any(HAN.search("".join(openings)) for openings in texts)
 
 
 def compare(old: str, new: str) -> ClaimVerdict:
@@ -72,7 +92,7 @@ def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
     """Return the verdict on two texts that are already read."""
     # The more specific text: more values, then fewer hedges, then the longer one.
     preferred: Survivor = "new" if new.specificity > old.specificity else "old"
-    if canonical(old.text) == canonical(new.text):
+    if is_same_text(old.text, new.text):
         return ClaimVerdict("merge", preferred, "same text")
     old, new = _in_one_language(old, new)
     if old.keys and old.cues & NEGATIVE_CUES == new.cues & NEGATIVE_CUES:

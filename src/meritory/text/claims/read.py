@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from meritory.text.normalize import unified
 from meritory.text.words import ACRONYMS, NEGATIONS, NUMBER_WORDS, TITLES, UNITS
 
 UnitKind = Literal["word", "number", "identifier", "path", "quote", "symbol"]
+# The kinds of units that are a value.
+SPECIFIC_KINDS: Final = frozenset({"number", "identifier", "path", "quote"})
 
 _UNIT = re.compile(
     r"""
@@ -106,6 +109,10 @@ def units_of(text: str) -> tuple[Unit, ...]:
     end = 0
     for match in _UNIT.finditer(clean):
         before = clean[end : match.start()]
+        if before == " " and units and match.lastgroup == "word":
+            units += _plain_units(match["word"], units[-1].kind == "number")
+            end = match.end()
+            continue
         is_first = not units or _SENTENCE_END.search(before) is not None
         if (
             is_first
@@ -126,7 +133,16 @@ def units_of(text: str) -> tuple[Unit, ...]:
     return tuple(units)
 
 
-def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
+Part = tuple[str, UnitKind, bool]
+
+
+def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterable[Part]:
+    if match.lastgroup == "word":
+        return _read_word(match["word"], previous is not None and previous.kind == "number")
+    return _read_value(match)
+
+
+def _read_value(match: re.Match[str]) -> Iterator[Part]:
     group = match.lastgroup or ""
     body = match.group(group)
     if group in {"number", "glued"}:
@@ -136,8 +152,6 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
         if glued:
             # Capitals after a number are units of their own: 5M is not 5m.
             yield UNITS.get(glued, glued), "word", False
-    elif group == "word":
-        yield from _read_word(body, previous)
     elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+[.,]?", body) and len(body) <= 12:
         # "and/or", "yes/no": words with a slash between them, not a path.
         yield body.rstrip(".,"), "word", False
@@ -148,28 +162,33 @@ def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[st
         yield body.strip(), kinds.get(group, "symbol" if group == "symbol" else "quote"), False
 
 
-def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
+# Most words of a text are common ones, after a space.
+@lru_cache(maxsize=8192)
+def _plain_units(body: str, is_after_number: bool) -> tuple[Unit, ...]:
+    parts = _read_word(body, is_after_number)
+    return tuple(Unit(kind, key, "", is_capital) for key, kind, is_capital in parts)
+
+
+def _read_word(body: str, is_after_number: bool) -> tuple[Part, ...]:
     lowered = body.lower()
     is_capital = body[0].isupper() and body[1:] == body[1:].lower()
     if lowered in _IRREGULAR or lowered.endswith("n't"):
-        yield _IRREGULAR.get(lowered, lowered.removesuffix("n't")), "word", False
-        yield "not", "word", False
-        return
+        first = _IRREGULAR.get(lowered, lowered.removesuffix("n't"))
+        return (first, "word", False), ("not", "word", False)
     head, apostrophe, ending = lowered.partition("'")
     # Short units keep their case: 5 Mb is not 5 MB.
     unit = body if len(body) <= 3 else lowered
     if apostrophe:
-        yield head, "word", bool(head) and body[:1].isupper()
         is_verb = ending == "s" and head in _IS_CONTRACTIONS
-        yield "is" if is_verb else _ENDINGS.get(f"'{ending}", f"'{ending}"), "word", False
-    elif number := _NUMBERS.get(lowered):
-        yield number, "number", False
-    elif previous is not None and previous.kind == "number" and unit in UNITS:
-        yield UNITS[unit], "word", False
-    elif _is_identifier(body):
-        yield body, "identifier", False
-    else:
-        yield lowered, "word", is_capital
+        last = "is" if is_verb else _ENDINGS.get(f"'{ending}", f"'{ending}")
+        return (head, "word", bool(head) and body[:1].isupper()), (last, "word", False)
+    if number := _NUMBERS.get(lowered):
+        return ((number, "number", False),)
+    if is_after_number and unit in UNITS:
+        return ((UNITS[unit], "word", False),)
+    if _is_identifier(body):
+        return ((body, "identifier", False),)
+    return ((lowered, "word", is_capital),)
 
 
 def _is_identifier(body: str) -> bool:

@@ -29,7 +29,7 @@ from meritory.text.claims.persons import (
     without_never,
 )
 from meritory.text.claims.quantities import measured as with_quantities
-from meritory.text.claims.read import Unit, units_of, values_of
+from meritory.text.claims.read import SPECIFIC_KINDS, Unit, units_of
 from meritory.text.claims.sentences import Readings, readings_of
 from meritory.text.claims.spelling import measured, spelled
 from meritory.text.words import UNITS
@@ -76,7 +76,7 @@ class Claim:
     # The number of values, the hedges (negative) and the characters.
     specificity: tuple[int, int, int]
 
-    @property
+    @cached_property
     def lexicon(self) -> Lexicon:
         """The words of its language."""
         return lexicon(self.language or "en")
@@ -96,6 +96,17 @@ class Claim:
             for index, unit in enumerate(self.units)
             if unit.kind != "word" or (unit.key not in words.light and unit.key not in _MARKS)
         )
+
+    @property
+    def may_state_change(self) -> bool:
+        """Whether it has any word with which a change may be stated."""
+        return bool(self.cues or self.marks)
+
+    @cached_property
+    def negation_count(self) -> int:
+        """The number of negations in it."""
+        negations = self.lexicon.negations
+        return sum([key == "not" or key.rstrip(",") in negations for key in self.keys])
 
     @cached_property
     def readings(self) -> Readings:
@@ -121,7 +132,7 @@ _MARKS: Final = frozenset({"'s", "we's", "user's", ",", "not", "must"})
 def read_claim(text: str, language: str | None = None) -> Claim:
     """Return the claim that a text makes, read in its own or in a given language."""
     units = list(units_of(text))
-    specific_count = values_of(units).specific_count
+    specific_count = sum([unit.kind in SPECIFIC_KINDS for unit in units])
     scores = language_scores(unit.key for unit in units if unit.kind in {"word", "identifier"})
     chosen = language or best_language(scores)
     raw = frozenset(unit.key for unit in units)
@@ -199,7 +210,12 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
                 is_name = key.isupper() and len(key) > 3
                 lowered = None if is_name else words.same.get(key.lower())
                 key = words.same.get(key) or lowered or key
-        yield Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
+        is_same = key == unit.key and mark == unit.before and article == unit.article
+        yield (
+            unit
+            if is_same
+            else Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
+        )
         mark, article, previous = "", "", unit.kind
 
 

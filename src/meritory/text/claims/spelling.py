@@ -312,7 +312,7 @@ def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
             key = umlaut if umlaut in words.known else key
     head, hyphen, _ = key.partition("-")
     if not hyphen or key in words.known:
-        yield replace(unit, key=key)
+        yield unit if key == unit.key else replace(unit, key=key)
     elif head in _PREFIXES:
         yield replace(unit, key=key.replace("-", "", 1))
     else:

@@ -80,7 +80,7 @@ def _ended(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
         return None
     if new.cues & _ENDED and old.keys == new.keys:
         return "the new text says that it no longer holds"
-    if _negation_count(old) or _negation_count(new):
+    if old.negation_count or new.negation_count:
         return None
     if not new.cues & _ENDED and "stopped" not in cues:
         return None
@@ -115,7 +115,7 @@ def _flipped(old: Claim, new: Claim) -> str | None:
         return None
     if old.cues & _ENDED and _plain(old) == _plain(new):
         return "the new text says that it holds again"
-    olds, news = _negation_count(old), _negation_count(new)
+    olds, news = old.negation_count, new.negation_count
     if old.cues & _ENDED or abs(olds - news) != 1 or _plain(old) != _plain(new):
         return None
     held = "does not hold now" if news > olds else "holds now"
@@ -124,7 +124,7 @@ def _flipped(old: Claim, new: Claim) -> str | None:
 
 def _opposite(old: Claim, new: Claim) -> str | None:
     """Return the reason if one text denies the other, or they differ in "on" and "off" only."""
-    olds, news = _negation_count(old), _negation_count(new)
+    olds, news = old.negation_count, new.negation_count
     if bool(olds) != bool(news) and _plain(old) == _plain(new):
         return "one text denies the other"
     if len(old.keys) != len(new.keys) or olds != news:
@@ -143,11 +143,6 @@ def _plain(claim: Claim) -> tuple[str, ...]:
     return tuple(stem for key, stem in pairs if key not in silent)
 
 
-def _negation_count(claim: Claim) -> int:
-    words = claim.lexicon
-    return sum(key.rstrip(",") in words.negations or key == "not" for key in claim.keys)
-
-
 def _subject(claim: Claim) -> str:
     """Return the stem of the first unit with a topic."""
     return claim.stems[claim.content[0]] if claim.content else ""
@@ -158,7 +153,7 @@ def _subject(claim: Claim) -> str:
 
 def _named(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     """Return the reason if the new text names the old value as replaced, and is about the same."""
-    if old.cues & _ENDED or _negation_count(old) or not cues & _NAMING:
+    if old.cues & _ENDED or old.negation_count or not cues & _NAMING:
         return None
     verbs = change_stems(new, cues)
     for gone in _gone(new, cues, verbs):
@@ -208,7 +203,7 @@ def _taken_over(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
     words = new.lexicon
     if not any(kind == "change" and "over" in phrase for kind, phrase in new.marks):
         return None
-    if _negation_count(old) or _negation_count(new) or veto(old, new, same_values=False):
+    if old.negation_count or new.negation_count or veto(old, new, same_values=False):
         return None
     verbs = change_stems(new, cues) | {
         words.stem(key) for key in ("took", "taken", "takes", "over")
@@ -230,7 +225,7 @@ def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[f
         if kind not in cues & _NAMING or (kind == "origin" and "change" not in cues):
             continue
         # "I will not quit the band" ends nothing; "in Ulm, not in Kiel" does.
-        if kind in {"gone", "left"} and _negation_count(new):
+        if kind in {"gone", "left"} and new.negation_count:
             continue
         before, _, after = " ".join(phrase).partition(GAP)
         start = phrase_place(new, tuple(before.split()))

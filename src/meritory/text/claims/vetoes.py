@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
+from meritory.text.claims.lexicon import lexicon
 from meritory.text.claims.reading import Claim
 
 _ENDED = frozenset({"ended", "past"})
@@ -27,35 +28,40 @@ def veto(old: Claim, new: Claim, *, same_values: bool = True) -> str | None:
     return None
 
 
-def _values(claim: Claim) -> Counter[str]:
+def _values(claim: Claim) -> list[str]:
     """Return the numbers, units, identifiers, paths, quotes and symbols of a claim."""
-    words = claim.lexicon
-    measures = set(words.units.values())
-    return Counter(unit.key for unit in claim.units if unit.kind != "word" or unit.key in measures)
+    measures = _names_of_units(claim.lexicon.language)
+    return sorted([unit.key for unit in claim.units if unit.kind != "word" or unit.key in measures])
+
+
+@cache
+def _names_of_units(language: str) -> frozenset[str]:
+    return frozenset(lexicon(language).units.values())
 
 
 def _question(claim: Claim) -> bool:
-    return any(unit.key in "?？" for unit in claim.units) or claim.text.rstrip()[-1:] in "?？"
+    return claim.text.rstrip()[-1:] in "?？" or any(unit.key in "?？" for unit in claim.units)
 
 
 def _negations(claim: Claim) -> int:
-    words = claim.lexicon
-    return sum(key.rstrip(",") in words.negations or key == "not" for key in claim.keys)
+    return claim.negation_count
 
 
-def _modals(claim: Claim) -> Counter[str]:
-    words = claim.lexicon
+def _modals(claim: Claim) -> list[str]:
+    modals = claim.lexicon.modals
     # "May" within a sentence is a month.
-    return Counter(
-        unit.key
-        for unit in claim.units
-        if unit.key in words.modals and (unit.is_first or not unit.is_capital)
+    return sorted(
+        [
+            unit.key
+            for unit in claim.units
+            if unit.key in modals and (unit.is_first or not unit.is_capital)
+        ]
     )
 
 
-def _limits(claim: Claim) -> Counter[str]:
-    words = claim.lexicon
-    return Counter(key for key in claim.keys if key in words.limits)
+def _limits(claim: Claim) -> list[str]:
+    limits = claim.lexicon.limits
+    return sorted([key for key in claim.keys if key in limits])
 
 
 _CLASSES: dict[str, Callable[[Claim], object]] = {
