@@ -15,6 +15,8 @@ HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 # A phrase with a gap: "from ... to".
 GAP: Final = "..."
 MIN_STEM_CHARS: Final = 3
+# A longer German word is hardly a given name.
+MAX_NAME_CHARS: Final = 7
 _VOWEL: Final = re.compile(r"[aeiouyäöüáéíóúàèâêîôû]")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
 _ACCENTS: Final = str.maketrans("áàâäéèêëíìîïóòôöúùûüçñ", "aaaaeeeeiiiioooouuuucn")
@@ -542,5 +544,7 @@ def _first_form(word: str, words: Lexicon) -> str:
 def folded(word: str, language: str) -> str:
     """Return a word as typed without accents and umlauts."""
     if language == "de":
-        return word.translate(_UMLAUTS).replace("ph", "f")
+        plain = word.translate(_UMLAUTS)
+        # "Stephan" is not "Stefan"; "Photoalbum" is "Fotoalbum".
+        return plain.replace("ph", "f") if len(plain) > MAX_NAME_CHARS else plain
     return word.translate(_ACCENTS)

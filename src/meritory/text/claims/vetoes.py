@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from meritory.text.claims.lexicon import lexicon
+from meritory.text.claims.lexicon import folded, lexicon
 from meritory.text.claims.reading import Claim
 
 _ENDED = frozenset({"ended", "past"})
+_NAMES_BY_CAPITALS = frozenset({"fr", "es"})
 
 
 def veto(old: Claim, new: Claim, *, same_values: bool = True) -> str | None:
@@ -25,7 +26,21 @@ def veto(old: Claim, new: Claim, *, same_values: bool = True) -> str | None:
             return name
     if same_values and _values(old) != _values(new):
         return "value"
+    if same_values and (_has_other_name(old, new) or _has_other_name(new, old)):
+        return "name"
     return None
+
+
+def _has_other_name(one: Claim, other: Claim) -> bool:
+    """Return whether a name of one text is not in the other: endings tell Martin from Martine.
+
+    Only where a capital within a sentence shows a name, and endings of other words may differ.
+    """
+    if one.language not in _NAMES_BY_CAPITALS:
+        return False
+    names = [unit.key for unit in one.units if unit.is_capital and not unit.is_first]
+    known = {folded(key, one.language) for key in other.keys} if names else set()
+    return any(folded(key, one.language) not in known for key in names)
 
 
 def _values(claim: Claim) -> list[str]:
