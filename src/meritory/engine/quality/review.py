@@ -117,7 +117,8 @@ def _confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
         return confirmed
     # A contested memory has nothing to change, but a person has answered.
     if any(row.memory.id == record.id for row in _undecided(services, record.user)):
-        _count_confirmation(services, record)
+        if record.usefulness < MISLED_USEFULNESS:
+            _count_confirmation(services, record)
         return pairs.note_confirmed(services, confirmed)
     raise Conflict(f"{record.id} has nothing to confirm", hint="see `meritory review --list`")
 

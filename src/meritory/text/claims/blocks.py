@@ -24,7 +24,7 @@ _OWNERS: Final = {"user's": "user", "we's": "we"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _BlockText:
     """The keys of a claim without its particles, and what these said."""
 
     keys: tuple[str, ...]
@@ -64,7 +64,7 @@ def same_blocks(old: Claim, new: Claim) -> bool:
     return order is not None and _is_justified(one, other, order)
 
 
-def _with_duty(text: _Text) -> tuple[str, ...]:
+def _with_duty(text: _BlockText) -> tuple[str, ...]:
     """Return the keys without the word that may mean "must"."""
     return tuple(key for key in text.keys if key not in _words()["wants"])
 
@@ -74,7 +74,7 @@ def _is_rotated(one: Sequence[str], other: Sequence[str]) -> bool:
     return any((*one[size:], *one[:size]) == tuple(other) for size in range(1, len(one)))
 
 
-def _text(claim: Claim) -> _Text:
+def _text(claim: Claim) -> _BlockText:
     words = _words()
     keys: list[str] = []
     agents: set[int] = set()
@@ -110,7 +110,9 @@ def _text(claim: Claim) -> _Text:
         placed = {index - 1 - len(wish) for index in placed}
     is_order = is_wish or any(one in joined[:8] for one in words["orders"])
     is_order = is_order or (bool(typed) and typed[0] in words["coverbs"])
-    return _Text(tuple(keys), frozenset(agents), frozenset(placed), has_duty, is_order, is_wish)
+    return _BlockText(
+        tuple(keys), frozenset(agents), frozenset(placed), has_duty, is_order, is_wish
+    )
 
 
 def _typed_before(typed: Sequence[str], start: int, key: str) -> tuple[Sequence[str], int]:
@@ -121,7 +123,7 @@ def _typed_before(typed: Sequence[str], start: int, key: str) -> tuple[Sequence[
     return (), start
 
 
-def _without_loose(one: _Text, other: _Text) -> _Text:
+def _without_loose(one: _BlockText, other: _BlockText) -> _BlockText:
     """Return a text without the light words that the other lacks."""
     surplus = Counter(one.keys) - Counter(other.keys)
     loose = _words()["loose"]
@@ -143,7 +145,7 @@ def _without_loose(one: _Text, other: _Text) -> _Text:
         # What a dropped word marked is the word after it.
         return frozenset(bisect_left(kept, index) for index in indexes)
 
-    return _Text(
+    return _BlockText(
         tuple(one.keys[index] for index in kept),
         shifted(one.agents),
         shifted(one.placed),
@@ -189,7 +191,7 @@ def _longest(
     return best
 
 
-def _is_justified(one: _Text, other: _Text, blocks: list[Block]) -> bool:
+def _is_justified(one: _BlockText, other: _BlockText, blocks: list[Block]) -> bool:
     """Return whether each change of order leaves the roles as they are."""
     if len(blocks) == 2 and "是" not in one.keys and min(b[2] for b in blocks) >= MIN_MOVED:
         # "Lin keeps the keys", "the keys Lin keeps": only one part changes its place.
@@ -199,7 +201,7 @@ def _is_justified(one: _Text, other: _Text, blocks: list[Block]) -> bool:
     )
 
 
-def _is_voice(one: _Text, other: _Text, blocks: list[Block]) -> bool:
+def _is_voice(one: _BlockText, other: _BlockText, blocks: list[Block]) -> bool:
     """Return whether one text names the one who acts after "by", and what it is done to before."""
     if bool(one.agents) == bool(other.agents):
         return False
@@ -225,7 +227,7 @@ def _swapped(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
                 yield first, second
 
 
-def _may_swap(one: _Text, other: _Text, first: Block, second: Block) -> bool:
+def _may_swap(one: _BlockText, other: _BlockText, first: Block, second: Block) -> bool:
     """Return whether two blocks, the first of them earlier in the first text, may change places."""
     if any(_is_adverbial(one, block[0], block[2]) for block in (first, second)):
         return True
@@ -242,7 +244,7 @@ def _may_swap(one: _Text, other: _Text, first: Block, second: Block) -> bool:
     return second[0] in one.agents or first[1] in other.agents
 
 
-def _is_adverbial(text: _Text, start: int, size: int) -> bool:
+def _is_adverbial(text: _BlockText, start: int, size: int) -> bool:
     """Return whether a block says when, where or with what."""
     words = _words()
     if start in text.placed:

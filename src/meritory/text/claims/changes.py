@@ -10,6 +10,7 @@ from typing import Final
 
 from meritory.text.claims.frames import same_frame
 from meritory.text.claims.reading import Claim, read_claim
+from meritory.text.claims.values import mixes_name
 from meritory.text.claims.vetoes import veto
 
 LANGUAGES: Final = frozenset({"de", "fr", "es", "zh"})
@@ -280,6 +281,9 @@ def _is_restated(old: Claim, new: Claim, parts: _Parts, cues: frozenset[str]) ->
     if _runs(added, new) > 1 or _runs(removed, old) > 1 + ("change" in cues):
         return False
     if max(len(added), len(removed)) > MAX_VALUE_UNITS:
+        return False
+    if mixes_name(old, removed) and mixes_name(new, added):
+        # "The office in Lyon closes" and "the office in Lille opens" differ in two things.
         return False
     numbers = [new.units[index].kind == "number" for index in added]
     old_numbers = [old.units[index].kind == "number" for index in removed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -161,18 +161,7 @@ def lexicon(language: str) -> Lexicon:
     groups = content.get("groups", {})
     irregular = _irregular(groups)
     forms = {line[0]: line for line in irregular}
-    inflected = (
-        []
-        if language != "en"
-        else [
-            *(
-                form
-                for verbs in groups.get("verbs", ())
-                for form in _verb_forms(verbs.split(), forms)
-            ),
-            *(form for nouns in groups.get("nouns", ()) for form in _noun_forms(nouns)),
-        ]
-    )
+    inflected = _inflected(groups, forms) if language == "en" else ()
     same = first_of_group(
         (
             *groups.get("same", ()),
@@ -223,6 +212,14 @@ def lexicon(language: str) -> Lexicon:
     )
 
 
+def _inflected(groups: dict[str, Any], forms: dict[str, list[str]]) -> Iterator[str]:
+    """Yield groups of English verbs and nouns of one meaning, form by form."""
+    for verbs in groups.get("verbs", ()):
+        yield from _verb_forms(verbs.split(), forms)
+    for nouns in groups.get("nouns", ()):
+        yield from _noun_forms(nouns)
+
+
 def _irregular(groups: dict[str, Any]) -> list[list[str]]:
     """Return the forms of each irregular verb, in both spellings of German."""
     lines = groups.get("irregular", ())
@@ -260,10 +257,11 @@ _MAPPED: Final = (
 # correction: the old text was wrong. since: a date follows. gone: the old value follows; left: it
 # precedes. change: verbs of change.
 # framed: an opener, if a mark follows it. stopped: a verb that ends what follows.
-# actually: the old text was wrong; such a phrase stands at any place.
+# actually: the old text was wrong; such a phrase stands at any place. henceforth: another value
+# holds, or a rule begins.
 CUE_KINDS: Final = (
     "now", "actual", "ended", "past", "stopped", "correction", "since", "gone", "left", "origin",
-    "contrast", "change", "new", "framed", "actually",
+    "contrast", "change", "new", "framed", "actually", "henceforth",
 )  # fmt: skip
 
 

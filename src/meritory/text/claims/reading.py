@@ -212,9 +212,7 @@ def _meaningful(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
                 key = words.same.get(key) or lowered or key
         is_same = key == unit.key and mark == unit.before and article == unit.article
         yield (
-            unit
-            if is_same
-            else Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
+            unit if is_same else Unit(unit.kind, key, mark, unit.is_capital, unit.is_first, article)
         )
         mark, article, previous = "", "", unit.kind
 
@@ -356,6 +354,8 @@ def _take_cues(units: list[Unit], words: Lexicon) -> set[str]:
         found.add("past")
     while _cut_any(units, words.cues_by_word["actual"]):
         found |= {"now", "correction"}
+    while _cut_any(units, words.cues_by_word["henceforth"]):
+        found |= {"now", "henceforth"}
     while _cut_any(units, words.cues_by_word["now"]):
         found.add("now")
     return found

@@ -48,6 +48,9 @@ def update(old: Claim, new: Claim) -> Update | None:
     # A phrase that both texts have states no change.
     said = old.marks - {mark for mark in old.marks if mark[0] in _PLACED}
     cues = new.cues | {kind for kind, _ in new.marks - said}
+    if "henceforth" in old.cues & new.cues:
+        # Two rules, each "from now on".
+        cues -= {"now"}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
     if reason := _taken_over(old, new, cues):

@@ -37,6 +37,7 @@ _MEANS: Final = frozenset({"with", "via", "through", "in", "on", "use"})
 _PERFECT: Final = frozenset({"have", "been"})
 # "Q2", "B4".
 _LABEL: Final = re.compile(r"[A-Z]\d{1,2}")
+_NAMES_BY_CAPITALS: Final = frozenset({"fr", "es"})
 _THEN: Final = frozenset({"it", "they", "he", "she", "that", "this"})
 
 
@@ -48,7 +49,10 @@ def other_value(old: Claim, new: Claim, cues: frozenset[str]) -> Update | None:
     # Of several sentences, each may be about something else.
     if veto(old, new, same_values=False) or _has_sentences(old) or _has_sentences(new):
         return None
-    return _by_runs(old, new, cues, says) or _by_order(old, new, cues, says)
+    found = _by_runs(old, new, cues, says)
+    # Other languages put words of a change at more places than English does.
+    has_order = not says or old.language == "en"
+    return found or (_by_order(old, new, cues, says) if has_order else None)
 
 
 def _by_runs(old: Claim, new: Claim, cues: frozenset[str], says: bool) -> Update | None:
@@ -64,6 +68,8 @@ def _by_runs(old: Claim, new: Claim, cues: frozenset[str], says: bool) -> Update
     if len(was) > MAX_VALUE_UNITS or len(now) > MAX_VALUE_UNITS:
         return None
     if _is_mixed(old, was) or _is_mixed(new, now):
+        return None
+    if mixes_name(old, was) and mixes_name(new, now):
         return None
     reason = f"{_text(old, was)} is now {_text(new, now)}"
     if _is_subject(now, new) or _is_subject(was, old):
@@ -181,6 +187,9 @@ def _by_order(old: Claim, new: Claim, cues: frozenset[str], says: bool) -> Updat
     closed = words.negations | words.limits | (words.quantifiers - {"each"}) | {"not", "and", "or"}
     if own & closed:
         return None
+    if _has_two_parts(old, was) and _has_two_parts(new, now):
+        # "Vitamin D in winter" and "iron in the morning" differ in two things.
+        return None
     reason = f"{_text(old, was)} is now {_text(new, now)}"
     slot = _Slot(old, new, was, now)
     if says and slot.may_change(cues):
@@ -188,6 +197,22 @@ def _by_order(old: Claim, new: Claim, cues: frozenset[str], says: bool) -> Updat
     if not says and slot.is_one_valued():
         return "chain", f"another value of the same claim: {reason}"
     return None
+
+
+def mixes_name(claim: Claim, indexes: Sequence[int]) -> bool:
+    """Return whether units are a name and another word, where a capital shows a name."""
+    if claim.language not in _NAMES_BY_CAPITALS:
+        return False
+    capitals = {claim.units[i].is_capital and not claim.units[i].is_first for i in indexes}
+    return len(capitals) > 1
+
+
+def _has_two_parts(claim: Claim, run: Run) -> bool:
+    """Return whether a run is the object of a verb and a part after a preposition."""
+    words = claim.lexicon
+    breaks = words.prepositions - {"of"}
+    is_object = _before(claim, run) not in words.prepositions | words.be
+    return is_object and any(claim.keys[index] in breaks for index in run[1:-1])
 
 
 def _without_change(claim: Claim, cues: frozenset[str]) -> tuple[int, ...]:
