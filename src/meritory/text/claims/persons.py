@@ -71,7 +71,8 @@ def one_subject(units: Iterator[Unit]) -> Iterator[Unit]:
             if unit.key in seen and previous in {"and", "but"}:
                 continue
             seen.add(unit.key)
-        previous = unit.key
+        # "And the user sings" says the subject again, too.
+        previous = previous if unit.key == "the" else unit.key
         yield unit
 
 

@@ -1,4 +1,4 @@
-"""The nightly search for missed pairs in a large store: `python -m bench.pairs [--memories N]`.
+"""The nightly search for missed pairs in a large store: `python -m bench.night [--memories N]`.
 
 The memories are stored without the gate, as an import does it, with planted pairs far apart from
 each other. The search runs night by night until one round is complete. CPU time, so that other
@@ -85,7 +85,7 @@ def rows(memory: Memory, count: int) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and store; 1 when a bar was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.night", description=__doc__)
     parser.add_argument("--memories", type=int, default=MEMORIES)
     parser.add_argument("--json", type=Path, help="result file")
     options = parser.parse_args(arguments)
