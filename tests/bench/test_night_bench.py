@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from bench import pairs
+from bench import night
 
 
 def test_a_small_store_is_searched_in_one_night(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--memories", "60", "--json", str(tmp_path / "pairs.json")]
-    assert pairs.main(arguments) == 0
+    arguments = ["--memories", "60", "--json", str(tmp_path / "night.json")]
+    assert night.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "planted pairs missed" in printed
-    assert (tmp_path / "pairs.json").is_file()
+    assert (tmp_path / "night.json").is_file()
     # Two texts that have nothing in common are no pair.
-    monkeypatch.setattr(pairs, "PLANTED", (("The heron fishes", "Anna leads design"),))
-    assert pairs.main(arguments) == 1
+    monkeypatch.setattr(night, "PLANTED", (("The heron fishes", "Anna leads design"),))
+    assert night.main(arguments) == 1
