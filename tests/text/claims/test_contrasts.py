@@ -14,6 +14,8 @@ from meritory.text.claims.compare import compare
         ("C'est Renée qui relit les devis.", "René relit les devis."),
         ("El expediente lo lleva Daniel.", "Daniela lleva el expediente."),
         ("Mi dentista es el doctor Antonio.", "La doctora Antonia es mi dentista."),
+        ("Martin gère le budget.", "Martine gère le budget."),
+        ("Antonio lleva las cuentas.", "Antonia lleva las cuentas."),
         ("Die Akte wird von Stefan geführt.", "Stephan führt die Akte."),
     ],
 )

@@ -10,6 +10,8 @@ from meritory.text.claims.reading import Claim
 
 _ENDED = frozenset({"ended", "past"})
 _NAMES_BY_CAPITALS = frozenset({"fr", "es"})
+# The endings of a name of a woman and of the same name of a man.
+_GENDERS = (("e", ""), ("ne", ""), ("te", ""), ("le", ""), ("a", "o"), ("a", ""), ("ette", "et"))
 
 
 def veto(old: Claim, new: Claim, *, same_values: bool = True) -> str | None:
@@ -40,7 +42,12 @@ def _has_other_name(one: Claim, other: Claim) -> bool:
         return False
     names = [unit.key for unit in one.units if unit.is_capital and not unit.is_first]
     known = {folded(key, one.language) for key in other.keys} if names else set()
-    return any(folded(key, one.language) not in known for key in names)
+    if any(folded(key, one.language) not in known for key in names):
+        return True
+    # "Martin pays" and "Martine pays"; a verb in that place has other endings.
+    first, second = (folded(claim.keys[0], claim.language or "") for claim in (one, other))
+    is_gender = any(first == second.removesuffix(e) + m for e, m in _GENDERS) and first != second
+    return is_gender and one.units[0].is_capital and other.units[0].is_capital
 
 
 def _values(claim: Claim) -> list[str]:
