@@ -49,8 +49,8 @@ TRAVERSAL_LIMIT = 50
 CHAIN = "chain"
 # A memory younger than this is never shown for exploration.
 EXPLORE_AFTER_DAYS = 1.0
-# The final score of a memory that misled is this share of its own: no place among the first.
-MISLED_FACTOR = 0.5
+# The final score of a memory that misled is this share of its own, which puts it behind the others.
+MISLED_FACTOR = 0.01
 # Worth showing whatever the session is about.
 STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
 
