@@ -54,6 +54,8 @@ def test_one_name_in_both_texts_is_merged(old: str, new: str) -> None:
             "Le bureau de Lille ouvre maintenant le vendredi.",
         ),
         ("La app admite francés.", "La app admite ahora italiano."),
+        ("Mi hermano vive en Vigo.", "Mi hermana se mudó de Vigo a Lugo."),
+        ("Room 4 is booked on Tuesday.", "Room 6 is now booked on Tuesday."),
     ],
 )
 def test_a_text_that_differs_in_two_things_retires_nothing(old: str, new: str) -> None:
@@ -62,4 +64,21 @@ def test_a_text_that_differs_in_two_things_retires_nothing(old: str, new: str) -
 
 def test_a_rule_from_now_on_still_replaces_a_plain_one() -> None:
     found = compare("The standup is at 9:15.", "From now on the standup is at 10.")
+    assert found.relation == "supersede"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Der Lehrer von Tom ist streng.", "Die Lehrerin von Tom ist streng."),
+        ("El profesor de Hugo es alto.", "La profesora de Hugo es alta."),
+        ("Mon ami est médecin.", "Mon amie est médecin."),
+    ],
+)
+def test_a_man_and_a_woman_are_two_people(old: str, new: str) -> None:
+    assert compare(old, new).relation != "merge"
+
+
+def test_a_role_passes_to_the_other_gender() -> None:
+    found = compare("Mein Trainer ist Herr Wolf.", "Meine neue Trainerin ist jetzt Frau Lang.")
     assert found.relation == "supersede"

@@ -23,7 +23,7 @@ from meritory.text.claims.values import (
     runs,
     stems_of,
 )
-from meritory.text.claims.vetoes import veto
+from meritory.text.claims.vetoes import is_other_kin, veto
 
 MAX_NAMED_UNITS: Final = 7
 MAX_SUBJECT_UNITS: Final = 4
@@ -44,6 +44,8 @@ def update(old: Claim, new: Claim) -> Update | None:
     if not old.topic or not new.topic or old.language != new.language or old.language is None:
         return None
     if max(len(old.keys), len(new.keys)) > MAX_SHORT_UNITS or _asks(old) or _asks(new):
+        return None
+    if is_other_kin(old, new):
         return None
     # A phrase that both texts have states no change.
     said = old.marks - {mark for mark in old.marks if mark[0] in _PLACED}

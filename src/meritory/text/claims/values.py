@@ -462,8 +462,10 @@ def _is_mixed(claim: Claim, run: Run) -> bool:
 
 
 def _is_subject(run: Run, claim: Claim) -> bool:
-    """Return whether a value stands first, where the subject does."""
-    return run[0] <= claim.content[0]
+    """Return whether a value stands first, where the subject does, or is its number: "room 4"."""
+    first = claim.content[0]
+    is_label = run == (first + 1,) and claim.units[run[0]].kind == "number"
+    return run[0] <= first or (is_label and claim.units[first].kind == "word")
 
 
 def _is_definite(claim: Claim, run: Run) -> bool:

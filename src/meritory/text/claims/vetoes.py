@@ -7,6 +7,7 @@ from functools import cache
 
 from meritory.text.claims.lexicon import folded, lexicon
 from meritory.text.claims.reading import Claim
+from meritory.text.language import read_language
 
 _ENDED = frozenset({"ended", "past"})
 _NAMES_BY_CAPITALS = frozenset({"fr", "es"})
@@ -26,11 +27,31 @@ def veto(old: Claim, new: Claim, *, same_values: bool = True) -> str | None:
     for name, part in _CLASSES.items():
         if part(old) != part(new):
             return name
+    if is_other_kin(old, new) or (same_values and _other_gender(old, new, "genders")):
+        return "person"
     if same_values and _values(old) != _values(new):
         return "value"
     if same_values and (_has_other_name(old, new) or _has_other_name(new, old)):
         return "name"
     return None
+
+
+def is_other_kin(old: Claim, new: Claim) -> bool:
+    """Return whether one text is about a brother and the other about a sister."""
+    return _other_gender(old, new, "kin")
+
+
+def _other_gender(old: Claim, new: Claim, name: str) -> bool:
+    """Return whether one text says "brother" where the other says "sister"."""
+    both = _gendered(old.language or "", name)
+    olds, news = both & old.raw, both & new.raw
+    return bool(olds and news) and olds != news
+
+
+@cache
+def _gendered(language: str, name: str) -> frozenset[str]:
+    groups = read_language(f"{language}/claims").get("groups", {}) if language else {}
+    return frozenset(word for pair in groups.get(name, ()) for word in pair.split())
 
 
 def _has_other_name(one: Claim, other: Claim) -> bool:
