@@ -111,6 +111,11 @@ class Lexicon:
     marks: dict[str, tuple[tuple[str, Phrase], ...]]
 
     @property
+    def verb_stems(self) -> frozenset[str]:
+        """The stems of the verbs with which an order may begin."""
+        return _verb_stems(self.language)
+
+    @property
     def particle_verbs(self) -> dict[tuple[str, str], str]:
         """The stem of the verb for the stem of another verb and its particle."""
         return _particle_verbs(self.language)
@@ -412,6 +417,12 @@ def _numbers(content: dict[str, str]) -> dict[str, str]:
     small = {word: str(value) for value, word in enumerate(content.get("small", "").split())}
     tens = {word: str(v * 10) for v, word in enumerate(content.get("tens", "").split(), 3)}
     return {**small, **tens}
+
+
+@cache
+def _verb_stems(language: str) -> frozenset[str]:
+    words = lexicon(language)
+    return frozenset(map(words.stem, words.verbs))
 
 
 @cache
