@@ -59,7 +59,8 @@ def test_no_case_is_there_twice_and_the_halves_are_alike() -> None:
     sizes = [
         Counter((pair.expected, pair.language) for pair in read_pairs(half)) for half in HALVES
     ]
-    assert all(abs(sizes[0][group] - sizes[1][group]) <= 1 for group in sizes[0])
+    # The tune half has further pairs, which no text of the report half was written beside.
+    assert all(sizes[0][group] - sizes[1][group] >= -1 for group in sizes[1])
     # Texts of a question must not be those of a pair, which fill the same store.
     stored = {text for pair in pairs for text in (pair.first, pair.second)}
     assert stored.isdisjoint(text for one in questions for text in (one.old, one.new))

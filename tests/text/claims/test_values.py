@@ -27,6 +27,7 @@ CHAINS = (
     ("I prefer window seats.", "I prefer aisle seats."),
 )
 APART = (
+    ("The ski bus stops at the church.", "Ski passes are sold at the church."),
     ("Room 12 has a projector.", "Room 21 has a projector."),
     ("I donated blood on 8 June.", "I donated blood on 10 September."),
     ("The report covers revenue.", "The report covers churn as well."),

@@ -124,6 +124,11 @@ class Lexicon:
         return self.lists.get(name, frozenset())
 
     @property
+    def verb_stems(self) -> frozenset[str]:
+        """The stems of the verbs with which an order may begin."""
+        return _verb_stems(self.language)
+
+    @property
     def particle_verbs(self) -> dict[tuple[str, str], str]:
         """The stem of the verb for the stem of another verb and its particle."""
         return _particle_verbs(self.language)
@@ -457,6 +462,12 @@ def _numbers(content: dict[str, Any]) -> dict[str, str]:
                 word = template.format(ones=one.removesuffix("s") if few == "1" else one, tens=ten)
                 found.setdefault(word, str(int(many) + int(few)))
     return found
+
+
+@cache
+def _verb_stems(language: str) -> frozenset[str]:
+    words = lexicon(language)
+    return frozenset(map(words.stem, words.verbs))
 
 
 @cache

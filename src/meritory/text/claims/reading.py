@@ -325,8 +325,7 @@ def _cut_lead(units: list[Unit], words: Lexicon) -> bool:
     for end in reversed(ends):
         lead = units[:end]
         keys = {unit.key.lower() for unit in lead}
-        is_slip = any(key.startswith("mis") and len(key) > 5 for key in keys)
-        is_slip |= bool(keys & words.weak_slips and keys & _REFERRING)
+        is_slip = bool(keys & words.weak_slips and keys & _REFERRING)
         is_told = keys & words.slips or is_slip
         is_plain = not any(unit.kind not in {"word", "symbol"} for unit in lead)
         is_short = end <= MAX_SHORT_LEAD_UNITS or keys <= words.slips | _REFERRING

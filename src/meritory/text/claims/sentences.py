@@ -97,6 +97,7 @@ class _Reader:
 
     def __init__(self, words: Lexicon) -> None:
         self._words = words
+        self._verb_stems = words.verb_stems
         self._adverbs = words.frequency | _ADVERBS
         self._breaks = words.prepositions - _GLUE
         self._clauses = _CLAUSES | words.limits | {"where", "how", "why", "what"}
@@ -188,7 +189,7 @@ class _Reader:
         subject = before[-1].key
         head = before[: next((i for i, one in enumerate(before) if one.key in self._breaks), None)]
         if key.endswith("s") and not key.endswith("ss"):
-            if subject in PERSONS:
+            if subject in PERSONS | {"they"}:
                 return False
             one = head[-1] if head else before[-1]
             return one.is_capital or (self._words.singular(one.key) == one.key)
@@ -309,7 +310,8 @@ class _Reader:
 
     def _names_verb(self, noun: str) -> bool:
         """Return whether a noun is the plain form of a verb, or ends as the name of an action."""
-        return noun in self._words.verbs or noun.endswith(("tion", "sion", "ing", "ment", "al"))
+        is_action = noun.endswith("ing") and self._words.stem(noun) in self._verb_stems
+        return noun in self._words.verbs or is_action or noun.endswith(("tion", "sion", "ment"))
 
     def _action(self, noun: str) -> str:
         """Return the stem of the verb of a noun that names an action."""
@@ -378,8 +380,8 @@ class _Reader:
             # "Logging is done in UTC."
             *others, named = subject
             action = self._action(named.key)
-            _, after = self._split(rest[1:])
-            for parts in after:
+            left, after = self._split(rest[1:])
+            for parts in () if left else after:
                 yield (
                     Sentence((), action, said, self._noun(others), self.in_order(parts)),
                     "passive",

@@ -236,6 +236,9 @@ def _gone(new: Claim, cues: frozenset[str], verbs: frozenset[str]) -> Iterator[f
         start = phrase_place(new, tuple(before.split()))
         if start < 0 or (kind == "contrast" and new.units[start].before[:1] not in {",", "，"}):
             continue
+        if kind == "gone" and start and new.keys[start - 1] in new.lexicon.be:
+            # "Tickets are sold at the church" names what holds.
+            continue
         following = range(start + len(before.split()), len(new.keys))
         if after:
             end = phrase_place(new, tuple(after.split()))
