@@ -76,7 +76,8 @@ def test_the_halves_have_enough_turns_of_every_language_and_kind() -> None:
     sizes = [Counter((one.language, one.kind) for one in read_labels(half)) for half in HALVES]
     assert sizes[0].keys() == sizes[1].keys()
     assert {kind for _, kind in sizes[0]} == {*KEPT, *LEFT}
-    assert all(abs(sizes[0][key] - sizes[1][key]) <= 1 for key in sizes[0])
+    # The tune half may grow, the report half stays as it is.
+    assert all(sizes[0][key] >= sizes[1][key] - 1 for key in sizes[0])
 
 
 def test_no_turn_is_there_twice() -> None:

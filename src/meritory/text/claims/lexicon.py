@@ -487,11 +487,11 @@ def _stem(language: str, word: str) -> str:
         return word
     stem = _own_stem(word, lexicon(language))
     # English groups are among the words of one meaning, form by form.
-    return stem if language == "en" else _verb_stems(language).get(stem, stem)
+    return stem if language == "en" else _grouped_stems(language).get(stem, stem)
 
 
 @cache
-def _verb_stems(language: str) -> dict[str, str]:
+def _grouped_stems(language: str) -> dict[str, str]:
     """Return the stem of each verb with that of the first verb of its group."""
     words = lexicon(language)
     groups = read_language(f"{language}/claims").get("groups", {}).get("verbs", ())
