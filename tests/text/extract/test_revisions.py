@@ -104,6 +104,12 @@ def test_an_unsaid_memory_needs_its_subject_in_the_turn() -> None:
     assert revise("Postgres runs on port 5432.", Turn("user", "wrong, it's 5433"), "") is None
 
 
+def test_another_predicate_of_the_same_thing_corrects_nothing() -> None:
+    memory = "Payment webhooks are verified with the header X-Pay-Signature and the secret"
+    turn = "All payment webhooks are rejected with 401 since we rotated the keys. What is wrong?"
+    assert revise(memory, Turn("user", turn), "") is None
+
+
 def test_the_request_around_a_correction_is_not_kept() -> None:
     turn = Turn("user", "the marketing budget went up to 18k, so redo the split")
     found = revise("The marketing budget is 15k.", turn, "")

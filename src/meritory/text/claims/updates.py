@@ -50,9 +50,10 @@ def update(old: Claim, new: Claim) -> Update | None:
     # A phrase that both texts have states no change.
     said = old.marks - {mark for mark in old.marks if mark[0] in _PLACED}
     cues = new.cues | {kind for kind, _ in new.marks - said}
-    if "henceforth" in old.cues & new.cues:
-        # Two rules, each "from now on".
-        cues -= {"now"}
+    both = old.cues & new.cues
+    if "henceforth" in both or "correction" in both:
+        # Two rules, each "from now on"; two mistakes, each "mistake to avoid".
+        cues -= {"now", "correction"}
     if reason := _ended(old, new, cues) or _flipped(old, new) or _named(old, new, cues):
         return "supersede", reason
     if reason := _taken_over(old, new, cues):

@@ -28,6 +28,7 @@ MIN_SHARE: Final = 0.5
 # A clause of more new words is no value alone.
 BARE_SIZE: Final = 3
 # A subject of fewer words is a verb alone, unless the agent just said the memory.
+MAX_VALUE_WORDS: Final = 4
 MIN_SUBJECT_WORDS: Final = 2
 _SIGNS: Final = ("opens_revision", "denies", "ends_value", "turns", "moves")
 _STEM_CHARS: Final = 4
@@ -242,6 +243,9 @@ class _Reading:
             if adds or not new or not (is_change or self._is_answer):
                 continue
             over = self._other_value(clause)
+            if len(over) > MAX_VALUE_WORDS and not (self._is_answer or self._is_said):
+                # Another predicate, not another value: "are rejected with 401 since ...".
+                continue
             kept = [word for word in self._content if word not in over]
             shared = [word for word in kept if _has_like(clause.words, word)]
             if over:
