@@ -43,6 +43,10 @@ def test_one_name_in_both_texts_is_merged(old: str, new: str) -> None:
             "From now on run make lint before you commit.",
             "From now on run make typecheck before you commit.",
         ),
+        (
+            "Always upload the env file to the blue mirror.",
+            "Mistake to avoid: Always upload the env file to the red mirror.",
+        ),
         ("I take vitamin D in winter.", "I now take iron in the morning."),
         ("We deploy the API with Helm.", "We now deploy the frontend with Vercel."),
         (

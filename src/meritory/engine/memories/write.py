@@ -323,7 +323,9 @@ class WriteBatch:
         return [n for n in near if n.memory.is_live][:NEIGHBOUR_LIMIT]
 
     def _by_person(self, item: Prepared) -> bool:
-        return is_act_of_person(self._services, item.record.origin)
+        # A lesson that a report taught is no explicit act on another memory.
+        is_lesson = item.record.kind == "lesson"
+        return is_act_of_person(self._services, item.record.origin) and not is_lesson
 
     def _current_version(self, record: MemoryRecord) -> MemoryRecord:
         return self._current.get(record.id, record)

@@ -327,6 +327,8 @@ def _cut_lead(units: list[Unit], words: Lexicon) -> bool:
         keys = {unit.key.lower() for unit in lead}
         is_slip = bool(keys & words.weak_slips and keys & _REFERRING)
         is_told = keys & words.slips or is_slip
+        # "Mistake to avoid:" gives advice.
+        is_told = is_told and not keys & words.named("advice")
         is_plain = not any(unit.kind not in {"word", "symbol"} for unit in lead)
         is_short = end <= MAX_SHORT_LEAD_UNITS or keys <= words.slips | _REFERRING
         is_short |= lead[0].key in words.slips or bool(keys & {"was", "is"} and lead[0].key == "my")
