@@ -86,3 +86,8 @@ def test_a_man_and_a_woman_are_two_people(old: str, new: str) -> None:
 def test_a_role_passes_to_the_other_gender() -> None:
     found = compare("Mein Trainer ist Herr Wolf.", "Meine neue Trainerin ist jetzt Frau Lang.")
     assert found.relation == "supersede"
+
+
+def test_a_noun_before_a_preposition_is_no_phrasal_verb() -> None:
+    one = "Increase my follower count on all platforms."
+    assert compare(one, one.replace("count", "counts")).relation != "merge"
