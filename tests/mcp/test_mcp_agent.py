@@ -154,7 +154,7 @@ def test_a_write_token_quotes_the_user(daemon: Daemon) -> None:
 # -- related memories -------------------------------------------------------------------------
 
 OLD = "The team meets in the small room every morning"
-NEW = "The team meets in the little room each morning"
+NEW = "The team meets in the cosy room each morning"
 
 
 @pytest.mark.parametrize("relation", ["same", "update", "different"])

@@ -15,7 +15,7 @@ from meritory.text.tokens import token_estimate
 
 Pipe = Callable[..., Piped]
 JENKINS, ACTIONS = "The build of the shop runs on Jenkins", "The build of the shop runs on Actions"
-ROOMS = "The team meets in the small room", "The team meets in the little room"
+ROOMS = "The team meets in the small room", "The team meets in the cosy room"
 
 
 def agent(pipe: Pipe, user: str, project: str = PROJECT) -> Piped:

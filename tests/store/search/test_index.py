@@ -88,4 +88,4 @@ def test_the_products_with_the_mean_are_those_of_all_rows(
         index.add([entry(row + 1, vectors[row].tolist()) for row in range(start, end)])
     stored = decode_vector(encode_vector(vectors[:27])).reshape(27, 4)
     mean_dots = index.view([1]).columns.mean_dot[:27]
-    np.testing.assert_allclose(mean_dots, stored @ index._mean, atol=1e-6)
+    np.testing.assert_allclose(mean_dots, stored @ index.mean, atol=1e-6)
