@@ -42,7 +42,7 @@ from meritory.settings import load_settings
 from meritory.text.terms import query_terms
 from meritory.text.tokens import MAX_WORDS
 
-# planted: planted memories are rated low. silent: nobody rates them. lot: shown memories are rated
+# planted: planted memories are rated low. silent: they are not rated. lot: shown memories are rated
 # low by lot. nil: the same draws, but rated 0.
 Way = Literal["planted", "silent", "lot", "nil"]
 DEPTH = 10
@@ -187,7 +187,7 @@ def lot_report(streams: Sequence[str], seeds: int, limit: int | None) -> Report:
 def main(arguments: Sequence[str]) -> int:
     """Print the figures; return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.harm", description=__doc__)
-    parser.add_argument("--control", action="store_true", help="nobody rates what misleads")
+    parser.add_argument("--control", action="store_true", help="leave planted memories unrated")
     parser.add_argument("--seeds", type=int, default=1, help="replays of each stream by lot")
     parser.add_argument("--limit", type=int, help="replay only the first sessions")
     options = parser.parse_args(arguments)

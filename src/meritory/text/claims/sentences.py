@@ -260,7 +260,7 @@ class _Reader:
         if doer == ("user",) and verb in self._words.wishes:
             yield from self._wish(rest, marks)
         if doer in _ANYONE:
-            # "We proofread the menu", "someone stole it": in the passive, nobody is named.
+            # "We proofread the menu", "someone stole it": the passive names no actor.
             by: Force = "must" if "must" in said else "passive"
             without = tuple(mark for mark in said if mark != "must")
             for stem, things, parts in self._predicates(verb, rest):

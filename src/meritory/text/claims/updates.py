@@ -203,7 +203,7 @@ def _replaces(old: Claim, new: Claim, gone: frozenset[str], verbs: frozenset[str
 
 
 def _taken_over(old: Claim, new: Claim, cues: frozenset[str]) -> str | None:
-    """Return the reason if another one took over what the old text says of somebody."""
+    """Return the reason if another person took over a role that the old text names."""
     if "change" not in cues or not {"take", "tak"} & new.topic | {"over"} & set(new.keys):
         return None
     words = new.lexicon
