@@ -321,7 +321,7 @@ def test_the_question_what_to_keep_is_a_choice(name: str, file: str, run: Run, d
         for event, groups in hooks.items()
         for group in groups
         for one in group["hooks"]
-        if one["command"].endswith(" --ask-to-keep")
+        if " --ask-to-keep " in one["command"]
     }
     assert asking == {"SessionStart", "Stop"}
     # A later connect and the doctor keep the choice.

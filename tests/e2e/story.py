@@ -16,6 +16,8 @@ from harnesses import Harness, Turn
 from model_wire import texts
 from sandbox import Ran, Sandbox, until
 
+from meritory.connect.desired import harness_module
+from meritory.connect.plan import target_for
 from meritory.store.sql.sessions import decode_transcript
 
 ANSWER = "Heron it is, as far as I can tell."
@@ -253,6 +255,23 @@ class Story:
                 config.unlink()
             else:
                 config.write_bytes(kept)
+
+    @cached_property
+    def uninstalled(self) -> Heard:
+        """A turn after the package was removed and the client's settings were left alone."""
+        _ = self.first
+        place = target_for(self.harness.name, self.sandbox.meritory_home, self.sandbox.env)
+        documents = harness_module(self.harness.name).setup(place).documents
+        kept = {one.path: one.path.read_bytes() for one in documents if one.path.exists()}
+        gone = {path: text.replace(b"/meritory/", b"/is-gone/") for path, text in kept.items()}
+        assert gone != kept, "no settings name the package"
+        try:
+            for path, text in gone.items():
+                path.write_bytes(text)
+            return self.say(PROMPT)
+        finally:
+            for path, text in kept.items():
+                path.write_bytes(text)
 
     @cached_property
     def disconnected(self) -> Ran:

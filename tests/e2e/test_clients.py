@@ -123,6 +123,12 @@ def test_client_answers_when_the_daemon_cannot_start(story: Story) -> None:
     assert "heron-4711" not in story.broken.asked
 
 
+def test_client_answers_when_the_package_was_uninstalled(story: Story) -> None:
+    """Removing Meritory without disconnecting first leaves a client that works."""
+    story.answered(story.uninstalled)
+    assert "heron-4711" not in story.uninstalled.asked
+
+
 def test_disconnecting_restores_every_file(story: Story) -> None:
     """After connect, use and disconnect the user's files are what they were, byte by byte."""
     assert story.connected.out

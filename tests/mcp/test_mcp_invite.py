@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +35,7 @@ class Person:
     def hook(self) -> list[str]:
         """The command that the client runs at the start of a session."""
         settings = json.loads((self.home / ".claude" / "settings.json").read_text())
-        return shlex.split(settings["hooks"]["SessionStart"][0]["hooks"][0]["command"])
+        return ["/bin/sh", "-c", settings["hooks"]["SessionStart"][0]["hooks"][0]["command"]]
 
     def start(self, hook: list[str], key: str, **more: Any) -> str:
         """What a new session begins with."""

@@ -34,6 +34,8 @@ _HIDING: Final = "--hide-ratings"
 _ASKING: Final = "--ask-to-keep"
 # Options of the hook without a value.
 _SWITCHES: Final = (_HIDING, _ASKING)
+# Clients take exit code 2 for "block", and Python ends with 2 when the hook's file is gone.
+_FAIL_OPEN: Final = ["2>/dev/null", "||", "true"]
 # Events with which the question whether anything is worth keeping may come.
 ASKING_EVENTS: Final = ("SessionStart", "Stop")
 
@@ -63,18 +65,18 @@ class Commands:
 
     @property
     def hook_line(self) -> str:
-        """Return the command of the hook for a shell."""
-        return shlex.join(self.hook)
+        """Return the command of the hook for a shell; it ends well even without Meritory."""
+        return self._line()
 
     @property
     def hiding_line(self) -> str:
         """Return the command of the hook that hides the line with ratings."""
-        return shlex.join([*self.hook, _HIDING])
+        return self._line(_HIDING)
 
     @property
     def asking_line(self) -> str:
         """Return the command of the hook that may ask what is worth keeping."""
-        return shlex.join([*self.hook, _ASKING])
+        return self._line(_ASKING)
 
     @property
     def mcp(self) -> list[str]:
@@ -89,6 +91,9 @@ class Commands:
     def plugin(self, *parts: str) -> Path:
         """Return the path of a plugin's file."""
         return self.package.joinpath("data", "plugins", *parts)
+
+    def _line(self, *switches: str) -> str:
+        return " ".join([shlex.join([*self.hook, *switches]), *_FAIL_OPEN])
 
     def _home(self) -> list[str]:
         return [] if self.home is None else ["--home", str(self.home)]
@@ -314,6 +319,7 @@ def our_argv(value: Any, harness: str) -> list[str] | None:
         elif isinstance(given, str):
             with contextlib.suppress(ValueError):
                 given = shlex.split(given)
+                given = given[:-3] if given[-3:] == _FAIL_OPEN else given
         if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
             argv = given
     return argv if argv is not None and _is_own(argv, harness) else None
