@@ -281,6 +281,24 @@ def test_all_means_those_that_are_here(run: Run, desk: Desk) -> None:
     assert run("disconnect", "--all")[0] == 0
 
 
+def test_uninstall_leaves_the_agents_files_and_the_memories(run: Run, desk: Desk) -> None:
+    """Everything that `connect` wrote is gone, nothing of the user's is."""
+    own = desk.put(desk.user_home / ".claude/settings.json", '{"model": "opus"}\n')
+    assert run("connect", "claude-code", "--yes")[0] == run("connect", "codex", "--yes")[0] == 0
+    assert run("remember", "The staging database is called heron")[0] == 0
+    code, out, _ = run("uninstall", "--dry-run", "--json")
+    plain = json.loads(out)
+    assert (code, plain["stopped"]) == (0, False)
+    assert [one["state"] for one in plain["results"]] == ["would be disconnected"] * 2
+    assert run("uninstall")[0] == 2, "it asks first"
+    code, out, _ = run("uninstall", "--yes")
+    assert code == 0 and f"your memories stay in {desk.home}" in out
+    assert "pip uninstall meritory" in out and f"rm -r {desk.home}" in out
+    assert desk.everything() == {".claude/settings.json": own}
+    assert "heron" in run("recall", "staging database")[1]
+    assert "no agent is connected" in run("uninstall", "--yes")[1]
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -1,9 +1,10 @@
-"""Commands that connect agents: connect, disconnect, and hook and mcp, which agents run."""
+"""Commands that connect agents: connect, disconnect, uninstall; hook and mcp, which agents run."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -111,6 +112,38 @@ def disconnect(harness: str | None, everything: bool, dry_run: bool, yes: bool) 
     names = _chosen(harness, everything, lambda name: is_connected(name, home, env))
     return _change(
         names, lambda name: prepare_disconnect(name, home, env), dry_run=dry_run, yes=yes
+    )
+
+
+@command("uninstall", "meritory uninstall", "meritory uninstall --dry-run")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@yes_option
+def uninstall(dry_run: bool, yes: bool) -> Answer:
+    """Disconnect all agents, stop the daemon, and say what stays.
+
+    Deletes no memory. The last lines name the data folder and the commands that remove the rest.
+    """
+    from meritory.api import client
+    from meritory.connect.plan import is_connected, prepare_disconnect
+
+    home, env = current_home(), environment()
+    names = [name for name in HARNESS_NAMES if is_connected(name, home, env)]
+    answer = _change(
+        names, lambda name: prepare_disconnect(name, home, env), dry_run=dry_run, yes=yes
+    )
+    pid = client.holder_pid(home) if dry_run else client.stop(home)
+    verb = "would be stopped" if dry_run else "stopped"
+    size = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
+    disconnected = list(answer.blocks) if names else ["no agent is connected"]
+    return Answer(
+        {**answer.plain, "stopped": bool(pid) and not dry_run, "home": str(home), "bytes": size},
+        *disconnected,
+        f"daemon: {f'process {pid} {verb}' if pid else 'none runs'}",
+        f"your memories stay in {home} ({size / 1e6:.1f} MB); each command below is yours to run:",
+        "  meritory export --all > memories.jsonl   # a copy that any version can import",
+        f"  rm -r {shlex.quote(str(home))}",
+        "  pip uninstall meritory",
+        code=answer.code,
     )
 
 
