@@ -20,7 +20,7 @@ from bench.measures import mrr, recall_at
 from meritory import Memory
 from meritory.domain.memory import Scope
 from meritory.domain.policy import RELEVANCE_FLOOR, SessionPolicy, SourceWeights
-from meritory.engine.memories.recall import pool_scores, relevant
+from meritory.engine.memories.order import pool_scores, relevant
 from meritory.engine.services import Services
 from meritory.engine.sessions.prompt import HIT_LIMIT, near_prompt
 from meritory.rank import composite as rank_composite

@@ -213,6 +213,28 @@ class Finding:
         assert store.fetch(DEFAULT, rows, NOW) == {}
         assert store.fetch(DEFAULT, np.empty(0, np.int64), NOW) == {}
 
+    def test_texts_of_rows_are_those_that_the_scope_may_see(self, store: Store) -> None:
+        insert(
+            store,
+            record(1, "word one", kind="preference"),
+            record(2, "word two", project="birds"),
+            record(3, "word three", user="somebody else"),
+        )
+        rows = store.search(words_search(Scope(project="birds"), "word")).rows
+        assert store.wordings(DEFAULT, rows) == {int(rows[0]): ("word one", "preference")}
+        assert set(store.wordings(Scope(project="birds"), rows).values()) == {
+            ("word one", "preference"),
+            ("word two", "fact"),
+        }
+        assert store.wordings(Scope(user="somebody else"), rows) == {}
+        assert store.wordings(DEFAULT, np.empty(0, np.int64)) == {}
+
+    def test_a_search_says_how_many_memories_have_each_term(self, store: Store) -> None:
+        insert(store, record(1, "word one"), record(2, "word two"))
+        pool = store.search(words_search(DEFAULT, "word", "one", "absent"))
+        assert pool.memory_count == 2
+        assert dict(pool.term_counts) == {"word": 2, "one": 1, "absent": 0}
+
     def test_pages_are_in_total_order_and_miss_nothing(self, store: Store) -> None:
         order = [7, 3, 11, 1, 9, 2, 10, 5, 8, 4, 6]
         insert(store, *(record(n) for n in order))

@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module, resources
 from importlib.abc import Traversable
 from pathlib import Path
@@ -206,7 +207,7 @@ class StaticEmbedder:
         table = self._table
         if table is None:
             with self._lock:
-                table = self._table = self._table or _load_table(self._folder)
+                table = self._table = self._table or load_table(self._folder)
         sums = np.zeros((len(texts), self.dimension), np.float32)
         for row, text in enumerate(texts):
             counts = Counter(table.pieces.encode(text))
@@ -224,7 +225,9 @@ class StaticEmbedder:
         return row
 
 
-def _load_table(folder: Path | None) -> VectorTable:
+@cache
+def load_table(folder: Path | None) -> VectorTable:
+    """Return the table of a folder, or that of the package."""
     home: Traversable | Path = folder or resources.files("meritory") / "data"
     try:
         vocabulary = (home / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")

@@ -51,6 +51,8 @@ class HybridWeights:
     far: float = 0.1
     # The share of the session.
     session: float = 0.4
+    # That share for a question over many sessions: its answer is not in one of them.
+    session_over_many: float = 0.0
     # The share of the session's words in its score; the rest is its best memory.
     session_words: float = 0.7
 

@@ -86,6 +86,11 @@ class WordPiece:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Return all pieces by id."""
+        return tuple(self._ids)
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of the text's pieces, without the markers at its ends."""
         cache = self._cache

@@ -157,7 +157,7 @@ def test_the_turn_beside_a_hit_is_helped(memory: Memory) -> None:
     assert found.index("The red one from the valley") < found.index("The red one from the market")
 
 
-NEARER, FARTHER = "A canoe leaks", "A canoe leaks again at night"
+NEARER, FARTHER = "A canoe leaks", "A canoe leaks again"
 
 
 def chat(session: str, *lines: str) -> list[dict[str, object]]:

@@ -17,6 +17,7 @@ from meritory.domain.errors import Busy, InputError, StorageError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 from meritory.domain.world import World, epoch_days
 from meritory.engine.memories.chains import PresentValue, earlier_values, present_values, since
+from meritory.engine.memories.order import match_pool, own_scores, pool_scores, relevant
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
@@ -66,7 +67,8 @@ def recall(
     search = Search(scope, terms, question.embedder, question.vector, phrases=phrases)
     pool = services.store.search(search)
     weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, policy.ranking)
-    final = pool_scores(services, pool, weight)
+    match = match_pool(services, scope, text, pool, weight)
+    final = pool_scores(services, pool, weight, match)
     candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
     order = candidates[np.argsort(-final[candidates], kind="stable")]
     choose = _with_earlier if asks_about_past(text) else _present_only
@@ -167,38 +169,6 @@ def checked_query(query: object) -> str:
     return text
 
 
-def pool_scores(services: Services, pool: SearchPool, weight: Floats) -> Floats:
-    """Return the hybrid scores of a pool, lowered by source weight and raised by neighbours."""
-    weights = hybrid.HybridWeights(cosine=services.policy.recall.vector_weight)
-    links = hybrid.Links(
-        pool.previous,
-        pool.following,
-        pool.session,
-        lends=pool.leads,
-        session_words=pool.session_words,
-        session_count=pool.session_count,
-    )
-    return hybrid.with_neighbours(_own_scores(services, pool) * weight, links, weights)
-
-
-def _own_scores(services: Services, pool: SearchPool) -> Floats:
-    legs = hybrid.Legs(pool.text, pool.cosine, pool.length_chars)
-    stats = hybrid.ScopeStats(pool.mean_cosine, pool.mean_length_chars)
-    return hybrid.hybrid_scores(
-        legs, stats, hybrid.HybridWeights(cosine=services.policy.recall.vector_weight)
-    )
-
-
-def relevant(pool: SearchPool, floor: float) -> NDArray[np.bool_]:
-    """Return which memories share a word or enough meaning with the query, or adjoin one."""
-    with np.errstate(invalid="ignore"):
-        own = (pool.text > 0.0) | (pool.raw_cosine >= floor)
-    before, after = (
-        np.where(links >= 0, own[links], False) for links in (pool.previous, pool.following)
-    )
-    return np.asarray(own | before | after)
-
-
 def _explain(
     services: Services, pool: SearchPool, best: list[_Ranked], weight: Floats
 ) -> list[Parts]:
@@ -216,7 +186,7 @@ def _explain(
         [memory.confidence for memory in memories],
         composite.frequency([memory.access_count for memory in memories]),
     )
-    own = _own_scores(services, pool)[indices]
+    own = own_scores(services, pool)[indices]
     rows = zip(cosine, pool.text[indices], own, weight[indices], strict=True)
     return [Parts(*whole.row(i).values(), *map(_rounded, row)) for i, row in enumerate(rows)]
 

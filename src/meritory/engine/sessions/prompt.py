@@ -16,7 +16,8 @@ from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
 from meritory.engine.memories.chains import dates_of, earlier_values, present_values
-from meritory.engine.memories.recall import order_in_time, pool_scores
+from meritory.engine.memories.order import match_pool, pool_scores
+from meritory.engine.memories.recall import order_in_time
 from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
@@ -217,7 +218,8 @@ def select_recalled(run: PromptRun) -> None:
     weight = hybrid.source_weight(
         pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
     )
-    final = pool_scores(services, pool, weight)
+    match = match_pool(services, session.scope, text, pool, weight)
+    final = pool_scores(services, pool, weight, match)
     near = near_prompt(pool, weight, final, services.policy.recall.relevance_floor)
     rows = pool.rows[near]
     score_of = dict(zip(rows.tolist(), final[near].tolist(), strict=True))

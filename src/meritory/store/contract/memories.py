@@ -145,6 +145,9 @@ class SearchPool:
     session_count: int
     mean_cosine: float
     mean_length_chars: float
+    # In how many memories each term of the search occurs, and how many memories were searched.
+    term_counts: Mapping[str, int] = field(default_factory=dict)
+    memory_count: int = 0
     # Row numbers of text hits that share at least two rare words with the search.
     rare_hits: tuple[int, ...] = ()
 

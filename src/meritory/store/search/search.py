@@ -148,6 +148,7 @@ class SearchLegs:
     raw: FloatArray
     cosines: FloatArray
     rare_hits: tuple[int, ...]
+    frequencies: Mapping[str, int]
 
 
 def both_legs(ground: Ground, search: Search) -> SearchLegs:
@@ -179,7 +180,7 @@ def both_legs(ground: Ground, search: Search) -> SearchLegs:
     vector = search.vector if search.vector is not None else np.empty(0, np.float32)
     raw, cosines = ground.vectors.cosines(vector, search.vector_limit)
     shared = rare_hits(words, best, rare)
-    return SearchLegs(terms, hits, text_scores, raw, cosines, shared)
+    return SearchLegs(terms, hits, text_scores, raw, cosines, shared, frequencies)
 
 
 def rare_terms(
@@ -242,6 +243,8 @@ def run(ground: Ground, search: Search) -> SearchPool:
         session_count=session_count,
         mean_cosine=ground.vectors.mean_cosine(legs.cosines),
         mean_length_chars=view.mean_length_chars(),
+        term_counts=legs.frequencies,
+        memory_count=int(np.count_nonzero(view.open)),
         rare_hits=legs.rare_hits,
     )
 

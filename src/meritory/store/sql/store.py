@@ -36,8 +36,8 @@ from meritory.store.sql.feedback import SqlFeedbackReads, SqlFeedbackWrites
 from meritory.store.sql.injections import SqlInjectionReads, SqlInjectionWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
 from meritory.store.sql.links import SqlLinkReads, SqlLinkWrites
-from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
-from meritory.store.sql.memories import SqlMemoryReads, visible_scopes
+from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader, as_json
+from meritory.store.sql.memories import SqlMemoryReads, fetch_all, visible_scopes
 from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
@@ -231,6 +231,19 @@ class SqlStore(
         self, connection: SqlConnection, search: Search, *, by_rest: bool
     ) -> searches.Ground:
         """Return the inputs of a search, which ranks by centred (`by_rest`) or raw cosines."""
+
+    def wordings(self, scope: Scope, rows: IntArray) -> dict[int, tuple[str, str]]:
+        """Return the text and the kind of the memories of these rows that the scope may see."""
+        with self._reading(scope.user) as connection:
+            scopes = visible_scopes(connection, scope)
+            found = fetch_all(
+                connection,
+                """SELECT m.row, m.content, m.kind FROM memories m
+                    WHERE m.row IN (SELECT value FROM json_each(:rows))
+                        AND m.scope IN (SELECT value FROM json_each(:scopes))""",
+                {"rows": as_json(rows.tolist()), "scopes": as_json(scopes)},
+            )
+        return {row: (content, kind) for row, content, kind in found}
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         """Return the traits of the live, trusted and valid memories of these rows."""

@@ -1,0 +1,155 @@
+"""The order of a pool: both searches, the words' meanings, standing instructions, sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.domain.memory import Scope
+from meritory.engine.services import Services
+from meritory.ports.token_table import Pieces, TokenTable, token_table
+from meritory.rank import hybrid, soft
+from meritory.rank.hybrid import Flags, Scores
+from meritory.store.contract.memories import SearchPool
+from meritory.text.requests import asks_over_many, condition_of, is_standing
+from meritory.text.terms import query_terms
+
+# The texts of this many of the best are read; what is behind them does not reach the first places.
+READ_COUNT = 128
+# Longer texts are read up to here, and this many texts are kept as read.
+READ_CHARS = 2_000
+KEPT_TEXTS = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMatch:
+    """How the texts of a pool fit a question, as arrays parallel to the pool's."""
+
+    # The share of the question's words that a memory has, by meaning; and the other way round.
+    asked: Scores
+    told: Scores
+    # Both in one number, relative to the pool.
+    soft: Scores
+    # Whether it is an instruction or a preference, and how far the question meets its condition.
+    standing: Flags
+    condition: Scores
+    # Whether the answer is spread over many sessions, so that no session may crowd out others.
+    is_over_many: bool = False
+
+    @classmethod
+    def none(cls, count: int) -> PoolMatch:
+        """Return the match of texts that were not read."""
+        asked, told, matched, condition = np.zeros((4, count))
+        return cls(asked, told, matched, np.zeros(count, np.bool_), condition)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadText:
+    """The pieces of a memory's text; of an instruction also those of its condition."""
+
+    pieces: Pieces
+    condition: Pieces | None
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
+def _read_text(text: str, kind: str) -> _ReadText:
+    table = token_table()
+    condition = None
+    if is_standing(text, kind):
+        condition = table.pieces(" ".join(query_terms(condition_of(text))))
+    return _ReadText(table.pieces(text), condition)
+
+
+def match_pool(
+    services: Services, scope: Scope, question: str, pool: SearchPool, weight: Scores
+) -> PoolMatch:
+    """Read the best memories of a pool and return how their texts fit the question."""
+    count = len(pool.rows)
+    if services.embedding.is_off or not count:
+        return PoolMatch.none(count)
+    table = token_table()
+    asked, idf = _question(table, question, pool)
+    first = pool_scores(services, pool, weight)
+    best = np.argsort(-first, kind="stable")[:READ_COUNT]
+    texts = services.store.wordings(scope, pool.rows[best])
+    chosen = [at for at in best.tolist() if int(pool.rows[at]) in texts]
+    if not len(asked) or not chosen:
+        return PoolMatch.none(count)
+    read = [
+        _read_text(content[:READ_CHARS], kind)
+        for content, kind in (texts[int(pool.rows[at])] for at in chosen)
+    ]
+    found = PoolMatch.none(count)
+    coverage = _cover(table, asked, idf, [one.pieces for one in read])
+    found.asked[chosen], found.told[chosen] = coverage.asked, coverage.told
+    found.soft[chosen] = soft.soft_scores(coverage)
+    standing = [(at, one.condition) for at, one in zip(chosen, read, strict=True)]
+    rules = [(at, condition) for at, condition in standing if condition is not None]
+    if rules:
+        places = [at for at, _ in rules]
+        found.standing[places] = True
+        conditions = [condition for _, condition in rules]
+        found.condition[places] = _cover(table, asked, idf, conditions).told
+    return replace(found, is_over_many=asks_over_many(question))
+
+
+def _question(table: TokenTable, question: str, pool: SearchPool) -> tuple[Pieces, Scores]:
+    """Return the pieces of a question's content words, each with the rarity of its word."""
+    rarity: dict[int, float] = {}
+    for term in query_terms(question):
+        held = pool.term_counts.get(term, 0)
+        idf = float(np.log1p((pool.memory_count - held + 0.5) / (held + 0.5)))
+        for piece in table.pieces(term).tolist():
+            rarity[piece] = max(rarity.get(piece, 0.0), idf)
+    return np.array(list(rarity), np.int64), np.array(list(rarity.values()), np.float64)
+
+
+def _cover(table: TokenTable, asked: Pieces, idf: Scores, texts: list[Pieces]) -> soft.Coverage:
+    bags = soft.Bags.of(texts)
+    cosines = table.cosines(asked, bags.distinct)
+    return soft.cover(cosines, bags, idf, table.weights(bags.distinct))
+
+
+def pool_scores(
+    services: Services, pool: SearchPool, weight: Scores, match: PoolMatch | None = None
+) -> Scores:
+    """Return the scores of a pool, lowered by source weight and raised by neighbours."""
+    own, weights = own_scores(services, pool), _weights(services)
+    if match is not None:
+        own = soft.with_soft(own, match.soft)
+        own = soft.with_standing(own, match.standing, match.condition)
+        if match.is_over_many:
+            weights = replace(weights, session=weights.session_over_many)
+    links = hybrid.Links(
+        pool.previous,
+        pool.following,
+        pool.session,
+        lends=pool.leads,
+        session_words=pool.session_words,
+        session_count=pool.session_count,
+    )
+    return hybrid.with_neighbours(own * weight, links, weights)
+
+
+def own_scores(services: Services, pool: SearchPool) -> Scores:
+    """Return the hybrid scores of a pool: both searches, nothing else."""
+    legs = hybrid.Legs(pool.text, pool.cosine, pool.length_chars)
+    stats = hybrid.ScopeStats(pool.mean_cosine, pool.mean_length_chars)
+    return hybrid.hybrid_scores(legs, stats, _weights(services))
+
+
+def _weights(services: Services) -> hybrid.HybridWeights:
+    return hybrid.HybridWeights(cosine=services.policy.recall.vector_weight)
+
+
+def relevant(pool: SearchPool, floor: float) -> NDArray[np.bool_]:
+    """Return which memories share a word or enough meaning with the query, or adjoin one."""
+    with np.errstate(invalid="ignore"):
+        own = (pool.text > 0.0) | (pool.raw_cosine >= floor)
+    before, after = (
+        np.where(links >= 0, own[links], False) for links in (pool.previous, pool.following)
+    )
+    return np.asarray(own | before | after)

@@ -1,0 +1,54 @@
+"""The table of word-piece vectors inside the package, for matching single words by meaning."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.ports.embedder import load_table
+
+Pieces = NDArray[np.int64]
+
+
+class TokenTable:
+    """Looks up pieces of texts, their cosines and how much they mean."""
+
+    def __init__(self) -> None:
+        self._table = load_table(None)
+        self._lengths = np.full(len(self._table.rows), np.nan, np.float32)
+        # Punctuation marks and the tokenizer's own marks mean nothing.
+        self._is_word = np.array(
+            [piece.removeprefix("##").isalnum() for piece in self._table.pieces.vocabulary]
+        )
+
+    def pieces(self, text: str) -> Pieces:
+        """Return the distinct word pieces of a text, ascending."""
+        found = np.unique(np.array(self._table.pieces.encode(text), np.int64))
+        found = found[self._is_word[found]]
+        return found[self._row_lengths(found) > 0.0]
+
+    def cosines(self, left: Pieces, right: Pieces) -> NDArray[np.float32]:
+        """Return the cosine of every piece on the left with every piece on the right."""
+        one, other = (self._table.rows[pieces].astype(np.float32) for pieces in (left, right))
+        one /= self._row_lengths(left)[:, None]
+        return np.asarray(one @ other.T / self._row_lengths(right), np.float32)
+
+    def weights(self, pieces: Pieces) -> NDArray[np.float64]:
+        """Return how much each piece adds to the vector of a text: function words add little."""
+        return np.asarray(self._row_lengths(pieces) * self._table.scales[pieces], np.float64)
+
+    def _row_lengths(self, pieces: Pieces) -> NDArray[np.float32]:
+        """Return the lengths of rows before scaling; each is computed once."""
+        fresh = pieces[np.isnan(self._lengths[pieces])]
+        if len(fresh):
+            rows = self._table.rows[fresh].astype(np.float32)
+            self._lengths[fresh] = np.linalg.norm(rows, axis=1)
+        return self._lengths[pieces]
+
+
+@cache
+def token_table() -> TokenTable:
+    """Return the table, which is read once."""
+    return TokenTable()
