@@ -45,6 +45,7 @@ _EMPTY = "nothing to review"
 _QUESTIONS = {
     "alike": "Do these say the same?",
     "newer": "Two values of one claim?",
+    "unsure": "Perhaps two values of one claim?",
     "proposal": "Should this bind the agent?",
     "contested": "Is this right?",
 }

@@ -67,8 +67,8 @@ class ShownLately:
     memories: Sequence[ShownFigure]
 
 
-# `alike` and `newer` are links between two memories; the others are about one.
-ReviewKind = Literal["alike", "newer", "proposal", "contested"]
+# `alike`, `newer` and `unsure` are links between two memories; the others are about one.
+ReviewKind = Literal["alike", "newer", "unsure", "proposal", "contested"]
 ReviewAction = Literal["merge", "newer", "keep", "confirm", "reject", "forget"]
 # Of a pair: the text of the first or of the second memory.
 KeptText = Literal["a", "b"]
@@ -101,8 +101,9 @@ class ReviewPage:
     total: int
 
 
-# `newer`: another value of one claim. `alike`: perhaps one claim in two wordings.
-LinkKind = Literal["newer", "alike"]
+# `newer`: another value of one claim. `unsure`: probably that, so that both stay visible. `alike`:
+# perhaps one claim in two wordings.
+LinkKind = Literal["newer", "unsure", "alike"]
 # What a person or an agent made of a link: one claim, the newer one holds, or two claims.
 LinkDecision = Literal["same", "newer", "separate"]
 
@@ -207,6 +208,11 @@ class MemoryLink(Carried):
     def is_chain(self) -> bool:
         """Return whether the newer memory gives the present value of the older one's claim."""
         return (self.decision or self.kind) == "newer"
+
+    @property
+    def is_unsure(self) -> bool:
+        """Return whether the newer memory probably gives a newer value; nobody decided."""
+        return self.decision is None and self.kind == "unsure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

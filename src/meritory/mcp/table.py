@@ -228,8 +228,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
         name="memory_review",
         title="Review memories",
         description="List memories in doubt, the most used first: pairs that may be duplicates"
-        " (`alike`) or two values of one claim (`newer`), and what only the user can answer. Answer"
-        " the pairs that you can judge; ask the user about the others.",
+        " (`alike`) or two values of one claim (`newer`, `unsure`), and what only the user can"
+        " answer. Answer the pairs that you can judge; ask the user about the others.",
         takes={
             "limit": {
                 **_of("integer", f"How many at most ({REVIEW_LIMIT} when left out)"),

@@ -1,7 +1,7 @@
 """The model that guesses whether a newer text gives another value of an older one's claim.
 
-One hidden layer over the features of `meritory.text.succession`; `python -m bench.pair_model --write`
-trains the weights in the package.
+One hidden layer over the features of `meritory.text.succession`. The weights in the package are
+trained by `python -m bench.pair_model`.
 """
 
 from __future__ import annotations

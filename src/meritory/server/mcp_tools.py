@@ -133,7 +133,7 @@ _SIMILAR = (
     ' resolves: [{"id": ..., "as": "same" | "update" | "different"}].'
 )
 _ERROR_LIMIT_CHARS = 500
-PAIR_KINDS = ("alike", "newer")
+PAIR_KINDS = ("alike", "newer", "unsure")
 # The answer of the review list, and its outcome, by what an agent says about a pair.
 _ANSWERS = {
     "same": ("merge", "merged"),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from meritory.domain.memory import EveryScope, MemoryRecord, Scope
 from meritory.domain.quality import LinkKind, MemoryLink
-from meritory.engine.memories.gate import GateVerdict, may_renew
+from meritory.engine.memories.gate import GateVerdict, may_renew, since
 from meritory.store.contract.memories import LaterValue, Near
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.claims.compare import words_of
@@ -23,17 +23,19 @@ from meritory.text.time import asks_about_past, date_text, may_change
 ALIKE_LIMIT = 3
 # Two texts look alike if neither has more words of its own than this.
 ALIKE_OWN_WORDS = 3
+# So many of the best memories bring the probably newer one that no search found.
+BRINGING = 5
 # So many of the latest values are considered for each memory.
 _CONSIDERED = 3
 # So many earlier values are read for one question about the past.
 _EARLIER_LIMIT = 64
 # Rules and preferences hold until they are changed; their age says little.
 _AGEING_KINDS = frozenset({"fact", "decision", "episode"})
-
-
-def since(record: MemoryRecord) -> datetime:
-    """Return the moment from which a memory holds."""
-    return record.valid_from or record.created_at
+_REASONS: dict[LinkKind, str] = {
+    "newer": "another value of one claim",
+    "unsure": "probably another value of one claim",
+    "alike": "the texts are similar",
+}
 
 
 # -- links to write ---------------------------------------------------------------------------
@@ -43,7 +45,7 @@ def links_of_new(
     new: MemoryRecord, near: Sequence[Near], verdict: GateVerdict, floor: float, now: datetime
 ) -> list[MemoryLink]:
     """Return the links of a new memory: to other values of its claim, and to texts like it."""
-    linked = {one.memory.id for one in verdict.chained}
+    linked = {one.memory.id for one in (*verdict.chained, *verdict.unsure)}
     if verdict.decision == "superseded":
         linked |= {one.memory.id for one in verdict.near}
     words = words_of(new.content)
@@ -56,6 +58,7 @@ def links_of_new(
     ]
     return [
         *(_link(new, one, "newer", now) for one in verdict.chained),
+        *(_link(new, one, "unsure", now) for one in verdict.unsure),
         *(_link(new, one, "alike", now) for one in alike[:ALIKE_LIMIT]),
     ]
 
@@ -82,7 +85,7 @@ def _link(new: MemoryRecord, near: Near, kind: LinkKind, now: datetime) -> Memor
     if kind == "newer" and not may_renew(older, newer, by_person=False):
         kind = "alike"
     # No words of either text: a purge of a third memory would not find them here.
-    reason = "another value of one claim" if kind == "newer" else "the texts are similar"
+    reason = _REASONS[kind]
     return MemoryLink(
         older_id=older.id, newer_id=newer.id, kind=kind, cosine=near.cosine, reason=reason, at=now
     )
@@ -99,12 +102,24 @@ def bridges(
     now: datetime,
 ) -> list[MemoryLink]:
     """Return the links that keep a chain together when a memory in its middle is erased."""
-    links = [link for link in transaction.links_of(gone.user, [gone.id]) if link.is_chain]
-    older = {link.older_id for link in links} | {old.id for old in superseded}
-    newer = {link.newer_id for link in links} | {gone.superseded_by or gone.id}
+    links = transaction.links_of(gone.user, [gone.id])
+    sure = [link for link in links if link.is_chain]
+    linked = [*sure, *(link for link in links if link.is_unsure)]
+    replaced = {old.id for old in superseded}
+    older = {link.older_id for link in linked} | replaced
+    newer = {link.newer_id for link in linked} | {gone.superseded_by or gone.id}
+    sure_ends = {end for link in sure for end in (link.older_id, link.newer_id)}
+    sure_ends |= replaced | {gone.superseded_by or gone.id}
     reason = "a value between them was erased"
     return [
-        MemoryLink(older_id=one, newer_id=two, kind="newer", cosine=0.0, reason=reason, at=now)
+        MemoryLink(
+            older_id=one,
+            newer_id=two,
+            kind="newer" if {one, two} <= sure_ends else "unsure",
+            cosine=0.0,
+            reason=reason,
+            at=now,
+        )
         for one in sorted(older - {gone.id})
         for two in sorted(newer - {gone.id, one})
     ]
@@ -199,6 +214,59 @@ class _Chains:
         return reached
 
 
+# -- unsure values ----------------------------------------------------------------------------
+
+
+def unsure_values(
+    store: Store,
+    scope: Scope,
+    memory_ids: Collection[str],
+    now: datetime,
+    *,
+    trusted: bool = False,
+) -> dict[str, MemoryRecord]:
+    """Return by memory the latest one that probably gives its claim a newer value.
+
+    Pins and constraints have none. Both memories stay visible: only the order and a date say which
+    one is newer.
+    """
+    values = store.unsure_values(scope, tuple(memory_ids), now, trusted=trusted)
+    values = [one for one in values if one.is_present]
+    if not values:
+        return {}
+    ends = {end for one in values for end in (one.older_id, one.newer_id)}
+    known = store.memories(scope.user, sorted(ends))
+    found: dict[str, MemoryRecord] = {}
+    for one in sorted(values, key=lambda value: (value.since, value.newer_id)):
+        old, newer = known.get(one.older_id), known.get(one.newer_id)
+        if old is None or newer is None or since(newer) <= since(old):
+            continue
+        # Trust and provenance of both may have changed since they were linked.
+        if may_renew(old, newer, by_person=False):
+            found[old.id] = newer
+    return found
+
+
+def newer_first(memory_ids: Sequence[str], newer: Mapping[str, str]) -> list[str]:
+    """Return ids in order, the newer one of a memory right before it; a missing one is added.
+
+    Only the best memories bring one that is missing: each takes a place.
+    """
+    order = list(memory_ids)
+    for place, old_id in enumerate(memory_ids):
+        new_id = newer.get(old_id)
+        if new_id is None:
+            continue
+        at = order.index(old_id)
+        if new_id in order:
+            if order.index(new_id) > at:
+                order.remove(new_id)
+                order.insert(at, new_id)
+        elif place < BRINGING:
+            order.insert(at, new_id)
+    return order
+
+
 # -- earlier values ---------------------------------------------------------------------------
 
 
@@ -254,7 +322,8 @@ def dates_of(
 ) -> dict[str, str]:
     """Return by memory the date to show with it in a context, for those whose age matters.
 
-    `ended` has the ends of values that are known already. Dates are days in UTC, so that the same
+    One that stands beside a probably newer value has the day when it was said. `ended` has the ends
+    of values that are known already. Dates are days in UTC, so that the same
     memories are always the same text.
     """
     ids = [record.id for record in records]
@@ -264,10 +333,17 @@ def dates_of(
     values = present_values(store, scope, ids, now) if asks_about_past(context) else {}
     over = {**{name: value.until for name, value in values.items()}, **(ended or {})}
     following = {newer_id for _, newer_id in store.earlier_values(scope.user, ids)}
+    doubted = {
+        old_id
+        for old_id, newer in unsure_values(store, scope, ids, now, trusted=True).items()
+        if newer.id in ids
+    }
     dates: dict[str, str] = {}
     for record in records:
         if record.id in over:
             dates[record.id] = f"until {date_text(over[record.id])}"
+        elif record.id in doubted:
+            dates[record.id] = f"said {date_text(since(record))}"
         elif record.id in following:
             dates[record.id] = f"since {date_text(since(record))}"
         elif record.kind in _AGEING_KINDS and may_change(record.content):

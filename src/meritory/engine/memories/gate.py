@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Literal
 
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 from meritory.domain.policy import Policy
 from meritory.engine.memories.validate import settled
+from meritory.model.succession import succession_model
 from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
 from meritory.text.claims import compare
 from meritory.text.claims.compare import Survivor
 from meritory.text.claims.reading import Claim, read_claim
+from meritory.text.succession import features, sight
 
 # From this cosine a neighbour is reported as similar, by embedder (ADR 0005).
 GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
@@ -38,6 +40,10 @@ LONG_TEXT_CHARS = 2_000
 # So many texts that were compared are kept as read, if they are not longer than this.
 TEXTS_KEPT = 1_024
 KEPT_TEXT_CHARS = 500
+# A new memory gets at most this many links to memories that it probably gives a newer value.
+UNSURE_LIMIT = 2
+# Notes of one day are often parts of one story.
+UNSURE_APART = timedelta(days=1)
 
 Decision = Literal["stored", "merged", "superseded", "kept_both"]
 
@@ -83,6 +89,8 @@ class GateVerdict:
     reason: str = ""
     # Neighbours that give the same claim another value; the later one of two holds now.
     chained: tuple[Near, ...] = ()
+    # Neighbours that probably do, by the model.
+    unsure: tuple[Near, ...] = ()
 
 
 class _Text:
@@ -114,7 +122,17 @@ def _text_of(content: str) -> _Text:
 def near_or_related(news: Sequence[str], floor: float) -> Callable[[int, str, float], bool]:
     """Return the check whether a neighbour of one of these texts matters: it is near or related."""
     texts = [_text_of(content) for content in news]
-    return lambda at, old, cosine: cosine >= floor or not _is_apart(_text_of(old), texts[at])
+    return lambda at, old, cosine: (
+        cosine >= floor
+        or not _is_apart(_text_of(old), texts[at])
+        or _likelihood(old, news[at], cosine) >= 0.0
+    )
+
+
+def _likelihood(old: str, new: str, cosine: float) -> float:
+    """Return how far above its threshold the model holds a text for a newer value of another."""
+    model = succession_model()
+    return float(model.score(features(sight(old), sight(new), cosine))) - model.threshold
 
 
 def _is_apart(old: _Text, new: _Text) -> bool:
@@ -139,6 +157,7 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
         return fallback
     retired: tuple[Near, ...] = ()
     chained: tuple[Near, ...] = ()
+    open_: list[Near] = []
     reason = ""
     text = _text_of(new.content)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
@@ -161,11 +180,33 @@ def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool)
         is_chained = verdict.relation in ("chain", "supersede")
         if is_chained:
             chained = (*chained, neighbour)
+        elif verdict.relation == "keep_both":
+            open_.append(neighbour)
         # The writer learns of another value of the claim, however far its text is.
         if fallback.decision == "stored" and (is_near or is_chained):
             fallback = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
     decided = GateVerdict("superseded", retired, "new", reason) if retired else fallback
-    return replace(decided, chained=chained)
+    return replace(decided, chained=chained, unsure=_unsure(new, open_))
+
+
+def _unsure(new: MemoryRecord, near: Sequence[Near]) -> tuple[Near, ...]:
+    """Return the neighbours that word rules left open and that the model links, likeliest first."""
+    likely: list[tuple[float, int]] = []
+    for at, neighbour in enumerate(near):
+        record = neighbour.memory
+        passed = since(new) - since(record)
+        if abs(passed) < UNSURE_APART:
+            continue
+        older, newer = (record, new) if passed > timedelta(0) else (new, record)
+        found = _likelihood(older.content, newer.content, neighbour.cosine)
+        if found >= 0.0 and may_renew(older, newer, by_person=False):
+            likely.append((-found, at))
+    return tuple(near[at] for _, at in sorted(likely)[:UNSURE_LIMIT])
+
+
+def since(record: MemoryRecord) -> datetime:
+    """Return the moment from which a memory holds."""
+    return record.valid_from or record.created_at
 
 
 def _is_weaker(record: MemoryRecord, other: MemoryRecord) -> bool:
@@ -194,7 +235,7 @@ def _may_merge(old: MemoryRecord, new: MemoryRecord, survivor: Survivor) -> bool
 def may_supersede(old: MemoryRecord, new: MemoryRecord) -> bool:
     """Return whether a changed claim is newer and of no less trust and provenance than the old."""
     return (
-        (new.valid_from or new.created_at) >= (old.valid_from or old.created_at)
+        since(new) >= since(old)
         and (new.trust == "trusted" or old.trust == "untrusted")
         and _provenance_rank(new) <= _provenance_rank(old)
     )

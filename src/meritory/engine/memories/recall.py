@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from meritory.domain.errors import Busy, InputError, StorageError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 from meritory.domain.world import World, epoch_days
-from meritory.engine.memories.chains import PresentValue, earlier_values, present_values, since
+from meritory.engine.memories.chains import (
+    PresentValue,
+    earlier_values,
+    newer_first,
+    present_values,
+    unsure_values,
+)
+from meritory.engine.memories.gate import since
 from meritory.engine.memories.order import match_pool, own_scores, pool_scores, relevant
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
@@ -97,6 +104,7 @@ def recall(
     if asks_about_now(text):
         ranked = [(one.memory, float(final[one.at])) for one in best[: limit + _READ_AHEAD]]
         best = [best[index] for index in order_in_time(services, scope, embedder, ranked)]
+        best = _newer_first(services.store, scope, best, now)
     del best[limit:]
     parts = _explain(services, pool, best, weight) if explain else [None] * len(best)
     return [
@@ -115,6 +123,18 @@ def _present_only(
         memory = one.memory if held is None else held.memory
         chosen.setdefault(memory.id, one._replace(memory=memory))
     return list(chosen.values())
+
+
+def _newer_first(store: Store, scope: Scope, best: list[_Ranked], now: datetime) -> list[_Ranked]:
+    """Return ranked memories, each behind the one that probably gives its claim a newer value."""
+    ranked = {one.memory.id: one for one in best}
+    newer = unsure_values(store, scope, list(ranked), now)
+    for old_id, memory in newer.items():
+        ranked.setdefault(memory.id, ranked[old_id]._replace(memory=memory))
+    order = newer_first(
+        [one.memory.id for one in best], {old_id: one.id for old_id, one in newer.items()}
+    )
+    return [ranked[memory_id] for memory_id in order]
 
 
 def order_in_time(

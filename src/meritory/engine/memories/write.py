@@ -36,6 +36,7 @@ from meritory.engine.memories.gate import (
     merged,
     near_or_related,
     refreshed,
+    since,
 )
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
@@ -555,4 +556,4 @@ def relink(
 
 
 def _linked_by(record: MemoryRecord) -> tuple[str, datetime, Scope]:
-    return record.content, chains.since(record), record.scope
+    return record.content, since(record), record.scope

@@ -20,8 +20,8 @@ from meritory.domain.memory import MemoryRecord
 from meritory.domain.quality import MemoryLink
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect
-from meritory.engine.memories.chains import ALIKE_LIMIT, links_of_changed, since
-from meritory.engine.memories.gate import Gate, gate_in_use, judge
+from meritory.engine.memories.chains import ALIKE_LIMIT, links_of_changed
+from meritory.engine.memories.gate import Gate, gate_in_use, judge, since
 from meritory.engine.observe.observer import publish
 from meritory.engine.quality.review import prune
 from meritory.engine.services import Services
@@ -159,6 +159,8 @@ def _links(
         same += verdict.near
         earlier = [one for one in earlier if one not in verdict.near]
         verdict = judge(record, earlier, gate.floor, by_person=False)
+    # What is unsure is linked when it is written: a search asks only what is worth an answer.
+    verdict = replace(verdict, unsure=())
     links = links_of_changed(record, earlier, verdict, gate.floor, now)
     links = [_without_order(link, record, earlier) for link in links]
     return links + [

@@ -40,16 +40,20 @@ PROPOSAL_LIMIT = 1_000
 ALIKE_LIMIT = 200
 # The most links of a kind that one run of maintenance looks at.
 PRUNE_LIMIT = 2_000
+_VALUES: tuple[LinkKind, ...] = ("newer", "unsure")
 _PAIR_ANSWERS: dict[LinkKind, tuple[ReviewAction, ...]] = {
     "alike": ("merge", "keep", "newer", "forget"),
     "newer": ("newer", "keep", "merge", "forget"),
+    "unsure": ("newer", "keep", "merge", "forget"),
 }
 
 
 def review(services: Services, scope: Scope, limit: int, offset: int = 0) -> ReviewPage:
     """Return a page of the items about memories that a scope may see, the most used ones first."""
     user = scope.user
-    links = services.store.open_links(user, LINK_LIMIT)
+    store = services.store
+    unsure = store.undecided_links(user, "unsure", LINK_LIMIT)
+    links = [*store.open_links(user, LINK_LIMIT), *unsure]
     records = services.store.memories(user, _ends(links))
     everywhere = isinstance(scope, EveryScope)
     proposals = write.proposals(services, scope, PROPOSAL_LIMIT, everywhere=everywhere)
@@ -170,9 +174,9 @@ def _pair_item(
     return made.item(link.kind, link.reason, pair, _PAIR_ANSWERS[link.kind], link)
 
 
-def _rank(item: ReviewItem) -> tuple[int, datetime, str]:
-    """Return the place of an item: the most used ones come first, then the latest."""
-    return item.shown_count + item.found_count, item.at, item.id
+def _rank(item: ReviewItem) -> tuple[bool, int, datetime, str]:
+    """Return the place of an item: sure ones first, then the most used ones, then the latest."""
+    return item.kind != "unsure", item.shown_count + item.found_count, item.at, item.id
 
 
 def _ends(links: Iterable[MemoryLink]) -> list[str]:
@@ -234,7 +238,8 @@ def prune(services: Services, user: str) -> int:
     """
     store = services.store
     alike = store.undecided_links(user, "alike", PRUNE_LIMIT)
-    links = [*alike, *store.undecided_links(user, "newer", PRUNE_LIMIT)]
+    values = [store.undecided_links(user, kind, PRUNE_LIMIT) for kind in _VALUES]
+    links = [*alike, *(link for found in values for link in found)]
     records = store.memories(user, _ends(links))
     stale = [link for link in alike if not _has_both(link, records)]
     gone = {(link.older_id, link.newer_id) for link in stale}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,11 +110,12 @@ def pack_start(run: Ranking, empty: render.Block) -> PackedMemories:
     for index in tried.packing.chosen:
         source = "exploration" if index == tried.explored else candidates[index].source
         candidates[index] = candidates[index]._replace(source=source)
+    memories = tuple(texts.records[index] for index in tried.packing.chosen)
     return PackedMemories(
-        memories=tuple(texts.records[index] for index in tried.packing.chosen),
+        memories=memories,
         candidates=tuple(candidates),
         overflow=tuple(short_name(texts.records[index]) for index in tried.packing.overflow),
-        dates=texts.dates,
+        dates=texts.dates_of(memories),
         explored=None if tried.explored is None else candidates[tried.explored].memory_id,
     )
 
@@ -125,8 +126,6 @@ class _Texts:
     def __init__(self, run: Ranking) -> None:
         self._run = run
         self.records: dict[int, MemoryRecord] = {}
-        # By memory id, of those whose age matters.
-        self.dates: dict[str, str] = {}
         # A candidate whose text was not read never fits.
         self._tokens = np.full(len(run.rows), np.iinfo(np.int32).max, np.int64)
         self._chars = self._tokens.copy()
@@ -144,13 +143,14 @@ class _Texts:
             if row in records
         ]
         self.records.update(read)
-        chosen = [record for _, record in read]
-        store = self._run.services.store
-        dates = dates_of(store, context.scope, chosen, context.text, context.now)
-        self.dates |= dates
-        costs = costs_of(chosen, dates)
+        costs = costs_of([record for _, record in read], self.dates_of(self.records.values()))
         for (index, _), cost in zip(read, costs, strict=True):
             self._tokens[index], self._chars[index] = cost
+
+    def dates_of(self, records: Collection[MemoryRecord]) -> dict[str, str]:
+        """Return the dates of memories that are shown together."""
+        store, context = self._run.services.store, self._run.context
+        return dates_of(store, context.scope, records, context.text, context.now)
 
     def pack(self, indices: NDArray[np.intp], limits: rank_packing.Limits) -> rank_packing.Packing:
         """Fill the budget with these candidates, best first."""

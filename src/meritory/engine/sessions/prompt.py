@@ -15,7 +15,13 @@ from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
-from meritory.engine.memories.chains import dates_of, earlier_values, present_values
+from meritory.engine.memories.chains import (
+    dates_of,
+    earlier_values,
+    newer_first,
+    present_values,
+    unsure_values,
+)
 from meritory.engine.memories.order import match_pool, pool_scores
 from meritory.engine.memories.recall import order_in_time
 from meritory.engine.observe.observer import make_events, publish
@@ -322,6 +328,7 @@ def pack_prompt(run: PromptRun) -> None:
     if run.request.is_silent:
         run.memories, run.shown = (), ()
     _replace_old_values(run)
+    _put_newer_first(run)
     services, session, policy = run.services, run.session, run.services.policy.session
     number = session.injection_count + 1
     rated = {one.memory_id for one in services.store.ratings(session.user, session.key)}
@@ -341,6 +348,8 @@ def pack_prompt(run: PromptRun) -> None:
     now = services.world.now()
     dates = dates_of(services.store, session.scope, run.memories, run.text, now, run.ended)
     chosen, overflow = _fit(run, empty, policy, dates)
+    if len(chosen) < len(run.memories):
+        dates = dates_of(services.store, session.scope, chosen, run.text, now, run.ended)
     # A memory that is shown again after a compaction keeps its handle.
     handles = {row.memory_id: row.handle for row in run.shown}
     fresh = [record for record in chosen if record.id not in handles]
@@ -422,6 +431,32 @@ def _replace_old_values(run: PromptRun) -> None:
                     add(value.memory, record.id)
                     waiting.append(value.memory.id)
     run.memories, run.candidates = tuple(memories.values()), tuple(known.values())
+
+
+def _put_newer_first(run: PromptRun) -> None:
+    """Put what probably gives a claim a newer value before the older one; both stay."""
+    if not run.memories or not asks_about_now(run.text):
+        return
+    services, session = run.services, run.session
+    free = [one.id for one in run.memories if one.id not in run.required]
+    now = services.world.now()
+    found = unsure_values(services.store, session.scope, free, now, trusted=True)
+    newer = {
+        old_id: one
+        for old_id, one in found.items()
+        if one.id not in run.barred and not is_stored_by(session, one) and not has_misled(one)
+    }
+    if not newer:
+        return
+    known = {one.id: one for one in (*newer.values(), *run.memories)}
+    scores = {one.memory_id: one.final_score for one in run.candidates}
+    order = newer_first(
+        [one.id for one in run.memories], {old_id: one.id for old_id, one in newer.items()}
+    )
+    run.memories = tuple(known[memory_id] for memory_id in order)
+    ranked = {one.id: _unranked(one, scores.get(old, 1.0), "recall") for old, one in newer.items()}
+    added = (ranked[memory_id] for memory_id in order if memory_id in ranked.keys() - scores.keys())
+    run.candidates = (*run.candidates, *added)
 
 
 def _fit(

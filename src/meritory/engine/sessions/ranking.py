@@ -19,7 +19,7 @@ from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate, CandidateSource
 from meritory.domain.world import epoch_days
-from meritory.engine.memories.chains import present_values
+from meritory.engine.memories.chains import present_values, unsure_values
 from meritory.engine.predictor.state import PredictorState, served_kind, state_of
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import Context, StartRequest
@@ -101,6 +101,8 @@ class Ranking:
     pool: CandidatePool = field(init=False)
     # By the id of a candidate the id of the one with the present value of its claim.
     present: Mapping[str, str] = field(default_factory=dict, init=False)
+    # By the id of a candidate the id of one that probably gives its claim a newer value.
+    newer: Mapping[str, str] = field(default_factory=dict, init=False)
     # Stage baseline.
     state: PredictorState = field(init=False)
     effective: Floats = field(init=False)
@@ -190,7 +192,10 @@ def gather_candidates(run: Ranking) -> None:
     run.pool = _describe(run, gathered, pooled, hindsight)
     values = present_values(store, scope, run.pool.ids, now, trusted=True)
     run.present = {old_id: value.memory.id for old_id, value in values.items()}
-    missing = set(run.present.values()) - set(run.pool.ids)
+    if asks_about_now(context.text):
+        unsure = unsure_values(store, scope, run.pool.ids, now, trusted=True)
+        run.newer = {old_id: one.id for old_id, one in unsure.items()}
+    missing = {*run.present.values(), *run.newer.values()} - set(run.pool.ids)
     if missing:
         gathered = store.gather(replace(gathering, ids=(*gathering.ids, *sorted(missing))))
         run.pool = _describe(run, gathered, _with_chain(pooled, gathered, missing), hindsight)
@@ -410,6 +415,8 @@ def diversify(run: Ranking) -> None:
             is_old[old] = not is_about_past
     order = ordered[spread.order]
     order = order[np.lexsort((is_old[order], -final[order]))]
+    if _lift_newer(run, order, final, is_worth, has_misled):
+        order = order[np.lexsort((is_old[order], -final[order]))]
     run.candidates = _candidates(run, order, final[order])
     run.rows = pool.rows[order]
     run.required = pool.required[order]
@@ -420,6 +427,22 @@ def diversify(run: Ranking) -> None:
     run.baseline_ranks = fusion.baseline_ranks[order]
     run.predictor_ranks = fusion.predictor_ranks[order]
     run.overlaps = overlaps[order]
+
+
+def _lift_newer(
+    run: Ranking, order: RankArray, final: Floats, is_worth: Flags, has_misled: Flags
+) -> bool:
+    """Raise what is probably newer right before the older one, and return whether any was."""
+    place = {memory_id: index for index, memory_id in enumerate(run.pool.ids)}
+    is_changed = False
+    for old in order.tolist() if run.newer else ():
+        new = place.get(run.newer.get(run.pool.ids[old], ""))
+        if new is None or has_misled[new]:
+            continue
+        is_worth[new] |= is_worth[old]
+        if final[new] <= final[old]:
+            final[new], is_changed = np.nextafter(final[old], np.inf), True
+    return is_changed
 
 
 def _candidates(run: Ranking, order: Rows, final: Floats) -> tuple[Candidate, ...]:

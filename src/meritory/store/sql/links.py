@@ -53,6 +53,24 @@ _LATER = f"""WITH RECURSIVE later (id) AS (
             AND (m.trust = 'trusted' OR :trusted = 0) THEN m.scope END
     FROM steps p JOIN memories m ON m.user = :user AND m.id = p.newer_id
     ORDER BY p.older_id, p.newer_id"""  # noqa: S608
+# What the unsure links of the given memories lead to, and on from there what gave way to what.
+_UNSURE = f"""WITH RECURSIVE later (older_id, id) AS (
+        SELECT k.older_id, k.newer_id FROM memory_links k
+            WHERE k.user = :user AND k.older_id IN ({_GIVEN}) AND k.kind = 'unsure'
+                AND k.decision IS NULL
+        UNION
+        SELECT l.older_id, coalesce(k.newer_id, s.superseded_by) FROM later l
+            JOIN (SELECT 0 AS way UNION ALL SELECT 1 AS way) w ON 1 = 1
+            LEFT JOIN memory_links k ON w.way = 0 AND k.user = :user AND k.older_id = l.id
+                AND {_IS_CHAIN}
+            LEFT JOIN memories s ON w.way = 1 AND s.user = :user AND s.id = l.id
+            WHERE coalesce(k.newer_id, s.superseded_by) IS NOT NULL)
+    SELECT p.older_id, p.id, coalesce(m.valid_from, m.created_at),
+        CASE WHEN m.deleted_at IS NULL AND m.superseded_by IS NULL
+            AND (m.valid_until IS NULL OR m.valid_until > :now)
+            AND (m.trust = 'trusted' OR :trusted = 0) THEN m.scope END
+    FROM later p JOIN memories m ON m.user = :user AND m.id = p.id
+    ORDER BY p.older_id, p.id"""  # noqa: S608
 # The links into the given memories. SQLite takes the index by the newer end only where its columns
 # are enough; otherwise it reads all links of the user.
 _INTO = f"""SELECT n.older_id, n.newer_id FROM memories g
@@ -90,11 +108,11 @@ class SqlLinkReads(SqlReader):
         )
 
     def open_links(self, user: str, limit: int) -> list[MemoryLink]:
-        """Return links between live memories about which nothing is decided, latest first."""
+        """Return sure links between live memories about which nothing is decided, latest first."""
         return self._records(
             _LINKS,
             user,
-            f"user = :user AND decision IS NULL AND {_BOTH_LIVE}"
+            f"user = :user AND decision IS NULL AND kind <> 'unsure' AND {_BOTH_LIVE}"
             " ORDER BY at DESC, older_id, newer_id LIMIT :limit",
             {"user": user, "limit": limit},
         )
@@ -128,6 +146,19 @@ class SqlLinkReads(SqlReader):
         return [
             LaterValue(older_id, newer_id, bool(is_decided), moment(since), number in visible)
             for older_id, newer_id, is_decided, since, number in rows
+        ]
+
+    def unsure_values(
+        self, scope: Scope, memory_ids: Sequence[str], now: datetime, *, trusted: bool = False
+    ) -> list[LaterValue]:
+        """Return by memory what its unsure links lead to: probably newer values of its claim."""
+        names = {"user": scope.user, "ids": as_json(memory_ids), "now": moment_text(now)}
+        with self._reading(scope.user) as connection:
+            rows = connection.execute(_UNSURE, {**names, "trusted": int(trusted)}).fetchall()
+            visible = frozenset(visible_scopes(connection, scope)) if rows else frozenset()
+        return [
+            LaterValue(older_id, newer_id, False, moment(since), number in visible)
+            for older_id, newer_id, since, number in rows
         ]
 
     def earlier_values(self, user: str, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
