@@ -1,0 +1,1 @@
+"""Compare Meritory with other memory systems: python -m bench.peers."""
