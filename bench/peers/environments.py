@@ -40,23 +40,42 @@ def default_folder() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / FOLDER
 
 
+def place_of(peer: Peer, folder: Path) -> Path:
+    """Return the folder of a peer's environment; other versions have another one."""
+    digest = hashlib.sha256(" ".join(peer.requirements).encode()).hexdigest()[:8]
+    return folder / f"{peer.environment}-{digest}"
+
+
+def is_installed(peer: Peer, folder: Path) -> bool:
+    """Return whether `prepare` would find the peer and install nothing."""
+    return not peer.requirements or (place_of(peer, folder) / _MARK).is_file()
+
+
 def prepare(peer: Peer, folder: Path) -> Environment:
     """Install a peer once and return its environment. PeerFailed says why it cannot be."""
     if not peer.requirements:
         return Environment(Path(sys.executable), 0.0, 0)
-    digest = hashlib.sha256(" ".join(peer.requirements).encode()).hexdigest()[:8]
-    place = folder / f"{peer.environment}-{digest}"
-    mark = place / _MARK
+    place = place_of(peer, folder)
     python = place / "bin" / "python"
-    if not mark.is_file():
+    if not is_installed(peer, folder):
         shutil.rmtree(place, ignore_errors=True)
-        base = base_python(peer)
-        _run([base, "-m", "venv", str(place)], "no environment could be made")
+        uv = find_uv()
+        pip = ["--without-pip"] if uv else []
+        _run([base_python(peer), "-m", "venv", *pip, str(place)], "no environment could be made")
         begun = time.monotonic()
-        _run(_install(python, peer.requirements), "it could not be installed")
-        _note(place, mark, time.monotonic() - begun)
-    noted = json.loads(mark.read_text(encoding="utf-8"))
+        # uv needs no pip inside the environment.
+        command = [uv, "pip", "install", "--python", str(python)] if uv else None
+        command = command or [str(python), "-m", "pip", "install"]
+        _run([*command, "-q", *peer.requirements], "it could not be installed")
+        _note(place, time.monotonic() - begun)
+    noted = json.loads((place / _MARK).read_text(encoding="utf-8"))
     return Environment(python, noted["size_mb"], noted["packages"])
+
+
+def find_uv() -> str | None:
+    """Return the uv beside the bench's own Python, or the one on the path."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.is_file() else shutil.which("uv")
 
 
 def base_python(peer: Peer) -> str:
@@ -74,15 +93,6 @@ def base_python(peer: Peer) -> str:
     raise PeerFailed("no Python here can load SQLite extensions")
 
 
-def _install(python: Path, requirements: tuple[str, ...]) -> list[str]:
-    """Return the command, with uv where it is: it needs no pip inside the environment."""
-    beside = Path(sys.executable).with_name("uv")
-    uv = str(beside) if beside.is_file() else shutil.which("uv")
-    if uv:
-        return [uv, "pip", "install", "-q", "--python", str(python), *requirements]
-    return [str(python), "-m", "pip", "install", "-q", *requirements]
-
-
 def _run(command: list[str], problem: str) -> None:
     try:
         done = subprocess.run(
@@ -94,11 +104,11 @@ def _run(command: list[str], problem: str) -> None:
         raise PeerFailed(f"{problem}: {' '.join(done.stderr.split())[-_LAST_CHARS:]}")
 
 
-def _note(place: Path, mark: Path, seconds: float) -> None:
+def _note(place: Path, seconds: float) -> None:
     files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
     noted = {
         "size_mb": round(sum(path.stat().st_size for path in files) / 1e6, 1),
         "packages": sum(path.name == "METADATA" for path in files),
         "seconds": round(seconds, 1),
     }
-    mark.write_text(json.dumps(noted) + "\n", encoding="utf-8")
+    (place / _MARK).write_text(json.dumps(noted) + "\n", encoding="utf-8")

