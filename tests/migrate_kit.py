@@ -22,6 +22,7 @@ from meritory.settings import load_settings
 from meritory.store.migrate.endpoint import GIVEN, MODELS, TABLES, VECTORS, Endpoint, Row, TablePart
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
+from meritory.store.sql.mapper import encode_vector
 from meritory.store.sql.tables import BY_NAME, SqlTable
 from meritory.store.sqlite.store import SqliteStore
 from places import open_raw
@@ -142,7 +143,7 @@ def _value(raw: sqlite3.Connection, table: SqlTable, column: Any, about: tuple[A
         return _known_number(raw, giver, user, n)
     if table is VECTORS:
         vector = np.eye(dimension, dtype=np.float32)[n % dimension]
-        return b"" if n == 2 else vector.tobytes()
+        return b"" if n == 2 else encode_vector(vector)
     kinds = {
         "INTEGER": n + 1,
         "REAL": n + 1 / 3,

@@ -152,7 +152,7 @@ def test_models_lie_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None
 
 def test_a_vector_that_no_database_takes_is_named(database: Place, tmp_path: Path) -> None:
     first = made(tmp_path / "a.db", "anna")
-    damaged = np.array([0, np.nan, 0, 1], np.float32).tobytes()
+    damaged = np.float32(np.nan).tobytes() + bytes(4)
     execute(tmp_path / "a.db", "UPDATE memory_vectors SET vector = ? WHERE row = 2", damaged)
     execute(tmp_path / "a.db", "UPDATE memory_vectors SET vector = x'' WHERE row = 1")
     with pytest.raises(Corrupt, match="the vector of row 2 is damaged"):

@@ -30,7 +30,7 @@ from meritory.store.postgres.schema import schema_version
 from meritory.store.postgres.search_index import IndexedText, add_texts
 from meritory.store.postgres.vectors import vector_of
 from meritory.store.postgres.write import insert_rows
-from meritory.store.sql.mapper import VECTOR_ITEM_BYTES, decode_vector, encode_vector
+from meritory.store.sql.mapper import decode_vector, encode_vector, vector_bytes
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
 from meritory.store.sqlite.fulltext import Stemmer
 
@@ -127,7 +127,7 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         if part.table is VECTORS:
             size_bytes = max(len(blob) for _, _, blob in rows)
             for _, row, blob in rows:
-                is_whole = len(blob) in (0, size_bytes) and size_bytes % VECTOR_ITEM_BYTES == 0
+                is_whole = not blob or len(blob) == size_bytes > vector_bytes(0)
                 if not is_whole or not np.isfinite(decode_vector(blob)).all():
                     raise Corrupt(
                         f"the vector of row {row} is damaged",

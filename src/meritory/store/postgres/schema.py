@@ -146,7 +146,7 @@ FUNCTIONS = (
         LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT greatest($1, $2) $$""",
     # In bytes, as SQLite holds vectors.
     """CREATE FUNCTION length(vector) RETURNS bigint
-        LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT 2 * vector_dims($1) $$""",
+        LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT 4 + vector_dims($1) $$""",
     # An index of its own for every tenant that has grown large: one for all would have to pass by
     # the others' vectors, and finds little where they lie nearer. By its maker's rights, for an
     # index is the owner's affair; who owns the tables makes it without locking (`indexes`).

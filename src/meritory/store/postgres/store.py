@@ -314,7 +314,7 @@ def about_login(connection: SqlConnection) -> list[str]:
 
 _UNIT_TOLERANCE = 0.01
 _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
-    WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 2 * e.dimension
+    WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 + e.dimension
         OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row"""
 
 

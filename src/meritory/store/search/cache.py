@@ -21,11 +21,12 @@ from meritory.rank.usage_history import WORD_SESSIONS, UsedSessions
 from meritory.store.contract.memories import IntArray, Trait
 from meritory.store.search.search import EPOCH_JULIAN_DAY
 from meritory.store.sql.mapper import (
-    VECTOR_ITEM_BYTES,
     SqlConnection,
     as_json,
-    decode_vector,
+    decode_vectors,
     moment,
+    vector_bytes,
+    vector_dimension,
 )
 from meritory.text.terms import OPENING_CHARS, query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
@@ -114,10 +115,10 @@ class _Arrays:
         used_at = int(np.searchsorted(columns["use_session"].values, at))
         said_at = int(np.searchsorted(columns["word_session"].values, at))
         # A session of another embedder gets a zero vector.
-        missing = bytes(VECTOR_ITEM_BYTES * self.width)
+        missing = bytes(vector_bytes(self.width))
         blobs = [lesson.vector_of(self.embedder) for lesson in lessons]
         blob = b"".join(vector if len(vector) == len(missing) else missing for vector in blobs)
-        contexts = decode_vector(blob).reshape(len(lessons), self.width)
+        contexts = decode_vectors(blob, self.width)
         columns["times_days"].put(at, [lesson.at_days for lesson in lessons])
         columns["contexts"].put(at, contexts)
         columns["projects"].put(at, [lesson.project for lesson in lessons])
@@ -169,14 +170,14 @@ class UsageHistory:
                 self._order.insert(position, key)
             changed = min(changed, position)
         width = max(
-            (len(one.vector_of(embedder)) // VECTOR_ITEM_BYTES for one in fresh.values()), default=0
+            (vector_dimension(one.vector_of(embedder)) for one in fresh.values()), default=0
         )
         if embedder != self._arrays.embedder or width > self._arrays.width:
             changed = 0
         if changed < len(self._order):
             lessons = self._from(connection, changed)
             if changed == 0:
-                every = (len(lesson.vector_of(embedder)) // VECTOR_ITEM_BYTES for lesson in lessons)
+                every = (vector_dimension(lesson.vector_of(embedder)) for lesson in lessons)
                 self._arrays = _Arrays(embedder, max(every))
             self._arrays.put(changed, lessons)
             latest = (session for _, session in self._order[-LESSONS_KEPT:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meritory.rank.hybrid import centred_cosine, provenance_codes, store_mean
 from meritory.store.contract.memories import BoolArray, FloatArray, IntArray
-from meritory.store.sql.mapper import VECTOR_ITEM_BYTES, decode_vector
+from meritory.store.sql.mapper import vector_bytes, vector_parts
 
 _NONE = -1
 
@@ -96,14 +96,16 @@ def top(scores: NDArray[np.floating[Any]], limit: int) -> IntArray:
     return np.asarray(known[np.lexsort((known, keys))], np.int64)
 
 
-# Vectors are in blocks, so that growing copies nothing: at 100,000 x 256 a doubling would need
-# 200 MB for a moment. A block is of one scope, so that a search reads no vector of another one. The
+# Vectors are in blocks, so that growing copies nothing: at a million x 256 a doubling would need
+# 512 MB for a moment. A block is of one scope, so that a search reads no vector of another one. The
 # first blocks of a scope are small, as most scopes are.
 BLOCK_ROWS = 8_192
 FIRST_BLOCK_ROWS = 64
+# So many rows are made floating-point numbers at a time: a product reads them from the cache.
+_CAST_ROWS = 2_048
 # The mean vector is computed again when the store has grown by this share.
 _MEAN_GROWTH = 0.1
-_UNIT_TOLERANCE = 0.01
+_UNIT_TOLERANCE = 0.005
 # The columns that are copied unchanged.
 _TAKEN = (
     *("row", "scope", "length_chars", "provenance", "demotion", "confidence"),
@@ -183,19 +185,28 @@ class Nearest:
 
 
 class _Block:
-    """Vectors of one scope, with the slot of each, ascending."""
+    """Vectors of one scope as they are stored, with the slot of each, ascending."""
 
     def __init__(self, room: int, dimension: int, number: int) -> None:
         self.number = number
-        self.vectors = np.empty((room, dimension), np.float32)
+        self.steps = np.empty((room, dimension), np.int8)
+        self.scales = np.empty(room, np.float32)
         self.slots = np.empty(room, np.int64)
         self.count = 0
 
-    def before(self, count: int) -> tuple[FloatArray, IntArray]:
-        """Return the vectors and slots of the first `count` slots of the index."""
+    def pieces(self, count: int) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+        """Yield slots, steps and scales of the first `count` slots of the index.
+
+        The steps are valid until the next piece.
+        """
         slots = self.slots[: self.count]
         slots = slots[: np.searchsorted(slots, count)]
-        return self.vectors[: len(slots)], slots
+        room = np.empty((min(_CAST_ROWS, len(slots)), self.steps.shape[1]), np.float32)
+        for start in range(0, len(slots), _CAST_ROWS):
+            some = slice(start, min(start + _CAST_ROWS, len(slots)))
+            steps = room[: some.stop - start]
+            np.copyto(steps, self.steps[some])
+            yield slots[some], steps, self.scales[some]
 
 
 @dataclass(slots=True)
@@ -283,22 +294,23 @@ class MemoryIndex:
             return
         first = self._count
         slots = self._take(IndexBatch.of(entries))
-        missing = bytes(VECTOR_ITEM_BYTES * self.dimension)
+        missing = bytes(vector_bytes(self.dimension))
         blob = b"".join(entry.vector or missing for entry in entries)
-        vectors = decode_vector(blob).reshape(len(entries), self.dimension)
+        scales, steps = vector_parts(blob, self.dimension)
         # A damaged vector would spoil the mean, and with it every search.
-        is_sound = are_unit(vectors)
-        vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))
+        is_sound = are_unit(steps, scales)
+        scales = np.where(is_sound, scales, np.float32(0.0))
         self._columns.embedded[slots] = is_sound & [bool(entry.vector) for entry in entries]
         scopes = self._columns.scope[slots]
         for scope in np.unique(scopes).tolist():
             chosen = np.flatnonzero(scopes == scope)
-            self._put_vectors(scope, slots[chosen], vectors[chosen])
-        self._count += len(vectors)
+            self._put_vectors(scope, slots[chosen], scales[chosen], steps[chosen])
+        self._count += len(slots)
         if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
             total = np.zeros(self.dimension, np.float64)
             for block in self._blocks:
-                total += block.vectors[: block.count].sum(axis=0, dtype=np.float64)
+                for _, some, scale in block.pieces(self._count):
+                    total += scale @ some
             self.mean = store_mean(total, self._count).astype(np.float32)
             self._mean_count = self._count
             first = 0
@@ -309,7 +321,9 @@ class MemoryIndex:
             dots = self.dots(self.mean, self._blocks_of, self._count)
         self._columns.mean_dot[first : self._count] = dots
 
-    def _put_vectors(self, scope: int, slots: IntArray, vectors: FloatArray) -> None:
+    def _put_vectors(
+        self, scope: int, slots: IntArray, scales: FloatArray, steps: NDArray[np.int8]
+    ) -> None:
         """Write vectors of one scope behind its others."""
         blocks = self._blocks_of.setdefault(scope, [])
         done = 0
@@ -323,7 +337,8 @@ class MemoryIndex:
             at = block.count
             taken = min(len(block.slots) - at, len(slots) - done)
             put = slots[done : done + taken]
-            block.vectors[at : at + taken] = vectors[done : done + taken]
+            block.steps[at : at + taken] = steps[done : done + taken]
+            block.scales[at : at + taken] = scales[done : done + taken]
             block.slots[at : at + taken] = put
             self._columns.block[put] = block.number
             self._columns.place[put] = np.arange(at, at + taken)
@@ -368,8 +383,8 @@ class MemoryIndex:
         dots = np.zeros(count, np.float32)
         for scope in scopes:
             for block in tuple(self._blocks_of.get(scope, ())):
-                vectors, slots = block.before(count)
-                dots[slots] = vectors @ vector
+                for slots, steps, scales in block.pieces(count):
+                    dots[slots] = (steps @ vector) * scales
         return dots
 
     # -- searching ------------------------------------------------------------------------
@@ -394,7 +409,8 @@ class MemoryIndex:
         blocks, places = self._columns.block[slots], self._columns.place[slots]
         for number in np.unique(blocks).tolist():
             inside = np.flatnonzero(blocks == number)
-            found[inside] = self._blocks[number].vectors[places[inside]]
+            block, chosen = self._blocks[number], places[inside]
+            found[inside] = block.steps[chosen] * block.scales[chosen, None]
         return found
 
     def slots_of(self, rows: IntArray) -> IntArray:
@@ -432,12 +448,12 @@ class MemoryIndex:
             open_ = self._open((scope,), count) & columns.embedded[:count]
         parts = []
         for block in tuple(self._blocks_of.get(scope, ())):
-            held, slots_held = block.before(count)
-            cosines = vectors @ held.T
-            asked, places = np.nonzero(cosines >= floor)
-            inside = open_[slots_held[places]]
-            asked, places = asked[inside], places[inside]
-            parts.append((asked, slots_held[places], cosines[asked, places]))
+            for slots_held, steps, scales in block.pieces(count):
+                cosines = (vectors @ steps.T) * scales
+                asked, places = np.nonzero(cosines >= floor)
+                inside = open_[slots_held[places]]
+                asked, places = asked[inside], places[inside]
+                parts.append((asked, slots_held[places], cosines[asked, places]))
         asked, slots, found = (
             (np.concatenate(part) for part in zip(*parts, strict=True))
             if parts
@@ -451,8 +467,8 @@ class MemoryIndex:
         return nearest
 
 
-def are_unit(vectors: FloatArray) -> BoolArray:
-    """Return which rows have length one, as every stored vector has."""
+def are_unit(steps: NDArray[np.int8], scales: FloatArray) -> BoolArray:
+    """Return which stored vectors have length one, as all have that are sound."""
     with np.errstate(all="ignore"):
-        squared = np.einsum("ij,ij->i", vectors, vectors)
-        return np.asarray(np.abs(squared - 1.0) < _UNIT_TOLERANCE, np.bool_)
+        lengths = np.linalg.norm(steps.astype(np.float32), axis=1) * scales
+        return np.asarray(np.abs(lengths - 1.0) < _UNIT_TOLERANCE, np.bool_)

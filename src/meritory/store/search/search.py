@@ -26,7 +26,7 @@ from meritory.store.contract.memories import (
     SearchPool,
 )
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
-from meritory.store.sql.mapper import VECTOR_ITEM_BYTES, SqlConnection, as_json
+from meritory.store.sql.mapper import SqlConnection, as_json, vector_bytes
 from meritory.text.terms import choose_terms
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def synchronise(
                     AND length(v.vector) = ?
                 WHERE m.user = ? AND m.change > ? AND m.row <=
                     (SELECT seq FROM sqlite_sequence WHERE name = 'memories')""",
-            (embedder, VECTOR_ITEM_BYTES * index.dimension, user, index.change),
+            (embedder, vector_bytes(index.dimension), user, index.change),
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
             index.remove([row[0] for row in batch if not row[-1]])

@@ -30,19 +30,44 @@ from meritory.domain.world import moment_text, parse_moment
 R = TypeVar("R")
 T = TypeVar("T")
 PREFIX_CHARS_MIN = 4
-# Half precision: a vector is the largest part of a memory, and a cosine moves by less than 0.001.
-STORED_VECTOR = np.dtype("<f2")
-VECTOR_ITEM_BYTES = STORED_VECTOR.itemsize
+# A vector is stored as a scale and one byte for each of its numbers, which are multiples of it.
+VECTOR_SCALE = np.dtype("<f4")
+_LARGEST_STEP = 127
 
 
 def encode_vector(vector: NDArray[np.float32]) -> bytes:
-    """Return a vector as the store keeps it."""
-    return np.asarray(vector).astype(STORED_VECTOR).tobytes()
+    """Return a vector as the store keeps it; what is decoded is encoded alike again."""
+    scale = np.array(np.max(np.abs(vector), initial=0.0) / _LARGEST_STEP, VECTOR_SCALE)
+    steps = np.rint(vector / scale) if scale > 0.0 else np.zeros_like(vector)
+    return scale.tobytes() + steps.astype(np.int8).tobytes()
 
 
 def decode_vector(blob: bytes) -> NDArray[np.float32]:
-    """Return a stored vector, or several that follow each other."""
-    return np.frombuffer(blob, STORED_VECTOR).astype(np.float32)
+    """Return a stored vector."""
+    return decode_vectors(blob, vector_dimension(blob)).reshape(-1)
+
+
+def decode_vectors(blob: bytes, dimension: int) -> NDArray[np.float32]:
+    """Return stored vectors that follow each other, as rows."""
+    scales, steps = vector_parts(blob, dimension)
+    return np.asarray(steps * scales[:, None], np.float32)
+
+
+def vector_parts(blob: bytes, dimension: int) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    """Return the scales of stored vectors that follow each other, and their steps as rows."""
+    cell = np.dtype([("scale", VECTOR_SCALE), ("steps", np.int8, (dimension,))])
+    cells = np.frombuffer(blob, cell)
+    return cells["scale"].astype(np.float32), cells["steps"]
+
+
+def vector_bytes(dimension: int) -> int:
+    """Return the length of a stored vector."""
+    return VECTOR_SCALE.itemsize + dimension
+
+
+def vector_dimension(blob: bytes) -> int:
+    """Return how many numbers a stored vector has; empty bytes have none."""
+    return max(0, len(blob) - VECTOR_SCALE.itemsize)
 
 
 class ColumnCodec(NamedTuple):

@@ -29,7 +29,6 @@ from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
 from meritory.store.sql.candidates import read_candidates
 from meritory.store.sql.mapper import (
     UNCHANGED,
-    VECTOR_ITEM_BYTES,
     RecordTable,
     SqlConnection,
     SqlReader,
@@ -37,6 +36,7 @@ from meritory.store.sql.mapper import (
     chosen_filters,
     decode_vector,
     moment,
+    vector_bytes,
 )
 
 # A model is trained after every session, and a run takes 1 kB.
@@ -356,13 +356,13 @@ class TaughtReader(SqlPredictorReads):
             """SELECT m.id, v.vector FROM memories m
                 JOIN memory_vectors v ON v.row = m.row
                 JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
-                    AND length(v.vector) = :item_bytes * e.dimension
+                    AND length(v.vector) = e.dimension + :scale_bytes
                 WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
             {
                 "user": user,
                 "embedder": embedder,
                 "ids": as_json(memory_ids),
-                "item_bytes": VECTOR_ITEM_BYTES,
+                "scale_bytes": vector_bytes(0),
             },
         )
         return {memory_id: self._decode_vector(vector) for memory_id, vector in rows}

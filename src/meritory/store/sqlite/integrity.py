@@ -12,7 +12,7 @@ from typing import Any
 
 from meritory.store.contract.store import DamagedRow
 from meritory.store.search.index import are_unit
-from meritory.store.sql.mapper import VECTOR_ITEM_BYTES, decode_vector
+from meritory.store.sql.mapper import vector_bytes, vector_dimension, vector_parts
 from meritory.store.sql.memories import DAMAGE_LIMIT, check_memories
 from meritory.store.sql.tables import BY_NAME, SqlTable
 from meritory.store.sqlite.schema import (
@@ -105,13 +105,17 @@ def _vectors(connection: sqlite3.Connection) -> Iterator[str]:
 def _bad_vectors(connection: sqlite3.Connection) -> Iterator[int]:
     """Yield the rows whose vector has a wrong length, whatever their checksum says."""
     found = connection.execute(
-        """SELECT v.row, v.vector, length(v.vector) IS ? * e.dimension FROM memory_vectors v
+        """SELECT v.row, v.vector, length(v.vector) IS e.dimension + ? FROM memory_vectors v
             JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0""",
-        (VECTOR_ITEM_BYTES,),
+        (vector_bytes(0),),
     )
     for row, blob, has_its_length in found:
         is_whole = has_its_length and isinstance(blob, bytes)
-        if not is_whole or not are_unit(decode_vector(blob)[None, :]).all():
+        if not is_whole:
+            yield row
+            continue
+        scales, steps = vector_parts(blob, vector_dimension(blob))
+        if not are_unit(steps, scales).all():
             yield row
 
 
