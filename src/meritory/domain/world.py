@@ -18,6 +18,8 @@ Clock = Callable[[], datetime]
 
 # Crockford's base 32 in lower case: sorts like the number, no letters that read like digits.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+# Two digits at a time.
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TIME_DIGITS, _RANDOM_DIGITS = 10, 16
 ID_LENGTH = _TIME_DIGITS + _RANDOM_DIGITS
 
@@ -95,11 +97,9 @@ class SeededWorld(World):
 
 
 def _digits(number: int, width: int) -> str:
-    digits = []
-    for _ in range(width):
-        number, rest = divmod(number, 32)
-        digits.append(_ALPHABET[rest])
-    return "".join(reversed(digits))
+    """Return the last digits of a number, an even count of them."""
+    pairs = [_PAIRS[number >> shift & 1023] for shift in range(5 * width - 10, -1, -10)]
+    return "".join(pairs)
 
 
 class Subscription(Protocol):

@@ -27,6 +27,7 @@ _PATH = re.compile(
 )
 _LINE_SUFFIX = re.compile(r"(?::\d+){1,2}$")
 _CALL_SUFFIX = re.compile(r"\([^()]*\)$")
+_MAY_BE_PATH = re.compile(r"[/\\]|\.[^.\s]")
 _HEX_COLOUR = re.compile(r"(?=.*\d|(.)\1+$)[0-9a-fA-F]+")
 
 _list: Final = partial(word_set, "entities")
@@ -78,10 +79,10 @@ def mentions(text: str) -> tuple[Mention, ...]:
     for match in _NAME.finditer(rest):
         if match.group(1).lower() not in _NOT_PEOPLE:
             found.append((match.start(), Mention("name", match.group(1).rstrip("-_").casefold())))
-    for match in _PATH.finditer(rest):
+    # Most texts have none: a path needs a separator, or a dot inside.
+    for match in _PATH.finditer(rest) if _MAY_BE_PATH.search(rest) else ():
         raw = match.group().rstrip(".")
-        # Most words are plain: a path needs a separator or a dot.
-        path = _as_path(raw) if any(mark in raw for mark in "/\\.") else None
+        path = _as_path(raw) if _MAY_BE_PATH.search(raw) else None
         if path:
             found.append((match.start(), Mention("path", path)))
     found.sort(key=lambda pair: pair[0])

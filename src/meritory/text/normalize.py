@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from functools import lru_cache
 
 from meritory.domain.errors import InputError, TooLarge
 
@@ -45,7 +46,7 @@ def canonical(text: str) -> str:
     current = text
     # One fold can expose another (a trimmed mark, a recomposed letter), so repeat to a fixed point.
     for _ in range(8):
-        folded = _TOKEN.sub(lambda match: _fold_case(match.group()), unified(current))
+        folded = _folded(unified(current))
         collapsed = _SPACES.sub(" ", _compatible(folded)).strip()
         following = _TRAILING.sub("", collapsed)
         if following == current:
@@ -141,6 +142,15 @@ def _compatible(text: str) -> str:
     return "".join(pieces)
 
 
+def _folded(text: str) -> str:
+    """Return the text with the case of its plain words folded; spaces may be collapsed."""
+    if "`" in text:
+        return _TOKEN.sub(lambda match: _fold_case(match.group()), text)
+    return " ".join(map(_fold_case, text.split()))
+
+
+# Words repeat.
+@lru_cache(maxsize=8_192)
 def _fold_case(token: str) -> str:
     if token.startswith("`") or token == token.lower():
         return token

@@ -17,7 +17,7 @@ from meritory.engine.memories.validate import settled
 from meritory.model.succession import succession_model
 from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
-from meritory.text.claims import compare
+from meritory.text.claims import compare, cue_words
 from meritory.text.claims.compare import Survivor
 from meritory.text.claims.reading import Claim, read_claim
 from meritory.text.succession import features, sight
@@ -106,6 +106,13 @@ class _Text:
         return compare.openings_of(self.words)
 
     @cached_property
+    def may_state_change(self) -> bool:
+        """Whether it has any word with which a change may be stated."""
+        # Most texts have none, and reading takes longer.
+        may_have_cues = cue_words.may_have_cues(self._content, self.words)
+        return may_have_cues and self.claim.may_state_change
+
+    @cached_property
     def claim(self) -> Claim:
         """What it claims."""
         return read_claim(self._content)
@@ -142,7 +149,7 @@ def _is_apart(old: _Text, new: _Text) -> bool:
         return True
     if compare.share_little(old.openings, new.openings):
         return True
-    return compare.differ_widely(old.openings, new.openings) and not new.claim.may_state_change
+    return compare.differ_widely(old.openings, new.openings) and not new.may_state_change
 
 
 def judge(new: MemoryRecord, near: list[Near], floor: float, *, by_person: bool) -> GateVerdict:

@@ -72,6 +72,12 @@ class Prepared:
         return self.memory.record
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is stored as it is, whatever is near."""
+        draft = self.draft
+        return draft.on_similar == "keep" or draft.supersedes is not None or bool(draft.about)
+
+    @property
     def digest(self) -> str:
         """The hash of its text."""
         return self.memory.content_hash
@@ -158,16 +164,17 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
             continue
         vectors = next(embedded)
         vector = vectors.get(serving or "")
+        has_vector = vector is not None and bool(np.any(vector))
         record = MemoryRecord(
             id=services.world.new_id(),
             created_at=draft.created_at or now,
             updated_at=now,
             trust="untrusted" if draft.origin in UNTRUSTED_ORIGINS else "trusted",
             sources=(draft.source,) if draft.source else (),
+            embedder=serving if has_vector else None,
+            dimension=len(vector) if vector is not None and has_vector else None,
             **{name: getattr(draft, name) for name in SHARED_FIELDS},
         )
-        if vector is not None and np.any(vector):
-            record = replace(record, embedder=serving, dimension=len(vector))
         items.append(Prepared(draft, indexed(record, vectors, draft)))
     return PreparedBatch(items, gate_in_use(services.policy, serving), now)
 
@@ -258,16 +265,19 @@ class WriteBatch:
 
     def _find_neighbours(self, gate: Gate, scope: Scope, group: Sequence[Prepared]) -> None:
         items = [item for item in group if gate.embedder in item.memory.vectors]
-        floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
-        for floor in sorted(set(floors.tolist())):
-            asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
+        # What is stored whatever is near needs no search, which grows with the store.
+        judged = [item for item in items if not item.is_kept]
+        for floor in sorted({gate.floor_for(item.record) for item in judged}):
+            asked = [item for item in judged if gate.floor_for(item.record) == floor]
             matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
             is_wanted = near_or_related([item.record.content for item in asked], gate.floor)
             probe = NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor, is_wanted)
             ids = [item.record.id for item in asked]
             self._near |= zip(ids, self._transaction.nearest(probe), strict=True)
-        if len(items) < 2:
+        if len(items) < 2 or not judged:
             return
+        floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
+        floors[[item.is_kept for item in items]] = np.inf
         # Drafts of this batch are neighbours of each other, too.
         matrix = np.stack([item.memory.vectors[gate.embedder] for item in items])
         cosines = np.tril(matrix @ matrix.T, -1)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.rank.hybrid import centred_cosine, provenance_codes, store_mean
+from meritory.rank.hybrid import (
+    PROVENANCE_LADDER,
+    centred_cosine,
+    provenance_codes,
+    store_mean,
+)
 from meritory.store.contract.memories import BoolArray, FloatArray, IntArray
 from meritory.store.sql.mapper import vector_bytes, vector_parts
 
@@ -30,17 +36,39 @@ class View:
         self.open = open_
         self._is_open = np.append(open_, False)
 
+    @cached_property
+    def open_count(self) -> int:
+        """The number of open slots."""
+        return int(np.count_nonzero(self.open))
+
+    @cached_property
+    def _usable(self) -> BoolArray:
+        """Whether each slot is open and has a vector."""
+        return np.asarray(self.open & self.columns.embedded[: self.count], np.bool_)
+
+    @cached_property
+    def _mean_length_chars(self) -> float:
+        total = self.columns.length_chars[: self.count].sum(where=self.open)
+        return float(total) / self.open_count if self.open_count else 0.0
+
+    @cached_property
+    def sessions(self) -> SessionTexts:
+        """The open texts by session."""
+        return SessionTexts.of(self)
+
     def cosines(self, query: FloatArray, limit: int = 0) -> tuple[FloatArray, FloatArray]:
         """Return raw and centred cosines of all open slots, NaN where there is no vector."""
         raw, centred = (np.full(self.count, np.nan, np.float32) for _ in range(2))
-        if query.size != self._index.dimension:
-            return raw, raw
-        usable = np.flatnonzero(self.open & self.columns.embedded[: self.count])
-        if np.any(query):
-            raw[usable] = self._index.dots(query, self._scopes, self.count)[usable]
-        if query.size:
-            mean_dots, mean = self.columns.mean_dot[usable], self._index.mean
-            centred[usable] = centred_cosine(raw[usable], mean_dots, query, mean)
+        if query.size != self._index.dimension or not np.any(query):
+            return raw, centred
+        dots, mean = self._index.dots(query, self._scopes, self.count), self._index.mean
+        # Piece by piece, for the numbers in between are then in the cache.
+        for start in range(0, self.count, BLOCK_ROWS):
+            some = slice(start, min(start + BLOCK_ROWS, self.count))
+            usable = self._usable[some]
+            np.copyto(raw[some], dots[some], where=usable)
+            rest = centred_cosine(raw[some], self.columns.mean_dot[some], query, mean)
+            np.copyto(centred[some], rest, where=usable, casting="same_kind")
         return raw, centred
 
     def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
@@ -48,7 +76,9 @@ class View:
 
     def mean_cosine(self, centred: FloatArray) -> float:
         """Return the mean of the centred cosines."""
-        return float(np.nanmean(centred)) if np.isfinite(centred).any() else 0.0
+        known = centred if self._usable.all() else centred[self._usable]
+        mean = float(known.mean(dtype=np.float64)) if len(known) else 0.0
+        return mean if np.isfinite(mean) else 0.0
 
     def injectable(self, day: float) -> View:
         """Return this view without memories that are untrusted or invalid on a Julian day."""
@@ -70,8 +100,7 @@ class View:
 
     def mean_length_chars(self) -> float:
         """Return the mean length of the open texts."""
-        count = int(self.open.sum())
-        return float(self.columns.length_chars[: self.count] @ self.open) / count if count else 0.0
+        return self._mean_length_chars
 
     def open_slots_of(self, rows: IntArray) -> IntArray:
         """Return the slots of rows, -1 for those not open to this search."""
@@ -88,12 +117,31 @@ class View:
 
 def top(scores: NDArray[np.floating[Any]], limit: int) -> IntArray:
     """Return the positions of the largest finite scores, largest first, ties by position."""
-    known = np.flatnonzero(np.isfinite(scores))
+    least = _least_of_best(scores, limit)
+    known = np.flatnonzero(np.isfinite(scores) if least is None else scores >= least)
     keys = -scores[known]
     if len(keys) > limit:
         best = np.argpartition(keys, limit)[:limit]
         known, keys = known[best], keys[best]
     return np.asarray(known[np.lexsort((known, keys))], np.int64)
+
+
+# Scores in one group, when the best of many are looked for.
+_GROUP_SIZE = 64
+
+
+def _least_of_best(scores: NDArray[np.floating[Any]], limit: int) -> float | None:
+    """Return a number that the best `limit` of many scores reach, and few others.
+
+    In as many groups the best score reaches it, so no score below it is among the best.
+    """
+    count = len(scores) // _GROUP_SIZE
+    if count < 4 * limit or not limit:
+        return None
+    groups = scores[: count * _GROUP_SIZE].reshape(count, _GROUP_SIZE)
+    highest = np.fmax.reduce(groups, axis=1)
+    least = float(-np.partition(-np.nan_to_num(highest, nan=-np.inf), limit - 1)[limit - 1])
+    return least if np.isfinite(least) else None
 
 
 # Vectors are in blocks, so that growing copies nothing: at a million x 256 a doubling would need
@@ -103,6 +151,7 @@ BLOCK_ROWS = 8_192
 FIRST_BLOCK_ROWS = 64
 # So many rows are made floating-point numbers at a time: a product reads them from the cache.
 _CAST_ROWS = 2_048
+_VIEWS_KEPT = 8
 # The mean vector is computed again when the store has grown by this share.
 _MEAN_GROWTH = 0.1
 _UNIT_TOLERANCE = 0.005
@@ -209,6 +258,40 @@ class _Block:
             yield slots[some], steps, self.scales[some]
 
 
+@dataclass(frozen=True, slots=True)
+class SessionTexts:
+    """The sessions of the open slots, each as one text, made of its strongest source.
+
+    Long replies of an assistant next to texts of the user are left out: they contain words of
+    everything.
+    """
+
+    # By slot, whether no stronger source spoke in its session; and the length by session.
+    leads: BoolArray
+    length_chars: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, view: View) -> SessionTexts:
+        """Return the sessions of a view."""
+        leads = np.ones(view.count, np.bool_)
+        columns = view.columns
+        slots = np.flatnonzero(view.open)
+        slots = slots[columns.session[slots] >= 0]
+        if not len(slots):
+            return cls(leads, np.empty(0, np.float64))
+        sessions, step_count = columns.session[slots], len(PROVENANCE_LADDER)
+        steps = columns.provenance[slots] + np.maximum(columns.demotion[slots], 0)
+        steps = np.minimum(steps, step_count - 1)
+        lengths = np.bincount(
+            sessions * step_count + steps,
+            columns.length_chars[slots],
+            (int(sessions.max()) + 1) * step_count,
+        ).reshape(-1, step_count)
+        strongest = (lengths > 0.0).argmax(axis=1)
+        leads[slots] = steps == strongest[sessions]
+        return cls(leads, lengths[np.arange(len(lengths)), strongest])
+
+
 @dataclass(slots=True)
 class _Columns:
     """Parallel arrays with one element per slot, grown by half when full."""
@@ -262,6 +345,8 @@ class MemoryIndex:
         self.mean = np.zeros(dimension, np.float32)
         self._mean_count = 0
         self._dead_count = 0
+        # The last view of each choice of scopes, with the counts at which it holds.
+        self._views: dict[tuple[int, ...], tuple[tuple[int, int], View]] = {}
 
     @property
     def is_wasteful(self) -> bool:
@@ -392,7 +477,15 @@ class MemoryIndex:
     def view(self, scopes: Sequence[int]) -> View:
         """Return the view of what is open to a search now."""
         with self.lock:
-            return View(self, scopes, self._count, self._open(scopes, self._count))
+            stamp, key = (self._count, self._dead_count), tuple(scopes)
+            known = self._views.get(key)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            if len(self._views) >= _VIEWS_KEPT:
+                self._views.clear()
+            view = View(self, key, self._count, self._open(scopes, self._count))
+            self._views[key] = (stamp, view)
+            return view
 
     def _open(self, scopes: Iterable[int], count: int) -> BoolArray:
         inside = np.zeros(count, np.bool_)

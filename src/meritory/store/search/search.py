@@ -15,7 +15,7 @@ import numpy as np
 
 from meritory.domain.errors import Corrupt
 from meritory.rank.composite import static_effective
-from meritory.rank.hybrid import PROVENANCE_LADDER, match_sessions
+from meritory.rank.hybrid import match_sessions
 from meritory.store.contract.memories import (
     BoolArray,
     FloatArray,
@@ -107,35 +107,22 @@ def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View
 def session_leg(
     words: Words, view: View, terms: Sequence[str]
 ) -> tuple[FloatArray, BoolArray, int]:
-    """Return how well every session matches as one text, made of its strongest source.
+    """Return how well every session matches as one text.
 
-    Words spread over a session add up here, without a second index. Long replies of an assistant
-    next to texts of the user are left out: they contain words of everything. The scores are by
-    session, with a last 0 for -1. Then come, by slot, whether no stronger source spoke in its
-    session, and the number of sessions.
+    Words spread over a session add up here, without a second index. The scores are by session,
+    with a last 0 for -1. Then come, by slot, whether no stronger source spoke in its session, and
+    the number of sessions.
     """
-    leads = np.ones(len(view.open), np.bool_)
-    slots = np.flatnonzero(view.open)
-    slots = slots[view.columns.session[slots] >= 0]
-    if not len(slots):
-        return np.zeros(1, np.float32), leads, 0
-    sessions, step_count = view.columns.session[slots], len(PROVENANCE_LADDER)
-    steps = view.columns.provenance[slots] + np.maximum(view.columns.demotion[slots], 0)
-    steps = np.minimum(steps, step_count - 1)
-    lengths = np.bincount(
-        sessions * step_count + steps,
-        view.columns.length_chars[slots],
-        (int(sessions.max()) + 1) * step_count,
-    ).reshape(-1, step_count)
-    strongest = (lengths > 0.0).argmax(axis=1)
-    leads[slots] = steps == strongest[sessions]
-    length = lengths[np.arange(len(lengths)), strongest]
+    texts = view.sessions
+    if not len(texts.length_chars):
+        return np.zeros(1, np.float32), texts.leads, 0
     hits = []
     for term in terms:
         found = view.open_slots_of(words.rows(term))
-        hits.append(view.columns.session[found[(found >= 0) & leads[found]]])
-    scores = match_sessions(hits, length).astype(np.float32)
-    return np.append(scores, np.float32(0.0)), leads, int(np.count_nonzero(length))
+        hits.append(view.columns.session[found[(found >= 0) & texts.leads[found]]])
+    scores = match_sessions(hits, texts.length_chars).astype(np.float32)
+    count = int(np.count_nonzero(texts.length_chars))
+    return np.append(scores, np.float32(0.0)), texts.leads, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +177,7 @@ def rare_terms(
 
     A word that is common in the store may be rare here; only terms of the search are looked up.
     """
-    limit = max(RARE_ROWS, RARE_SHARE * int(np.count_nonzero(view.open)))
+    limit = max(RARE_ROWS, RARE_SHARE * view.open_count)
 
     def open_count(term: str) -> int:
         return int(np.count_nonzero(view.open_slots_of(words.rows(term)) >= 0))
@@ -308,7 +295,7 @@ def gather(ground: Ground, gathering: Gathering) -> Gathered:
         by_cosine=view.rows(near),
         by_text=view.rows(legs.hits),
         row_of_id=row_of_id,
-        corpus_count=int(np.count_nonzero(view.open)),
+        corpus_count=view.open_count,
     )
 
 

@@ -304,7 +304,7 @@ def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
         yield replace(unit, kind="number", key=number)
         return
     if words.language == "en":
-        key = _respelled(key)
+        key = respelled(key)
     elif words.language == "de":
         key = key.replace("ß", "ss") if words.same.get(key) is None else key
         if key not in words.known and _TYPED_UMLAUT.search(key):
@@ -323,7 +323,7 @@ def _word(unit: Unit, words: Lexicon) -> Iterator[Unit]:
 
 
 @lru_cache(maxsize=8192)
-def _respelled(word: str) -> str:
+def respelled(word: str) -> str:
     """Return an English word in one spelling: "color" for "colour"."""
     if not word.isascii() or not word.isalpha() or word.startswith(_NOT_RESPELLED):
         return word
