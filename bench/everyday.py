@@ -81,7 +81,9 @@ def measure_pairs(
             results.append(Result(half, everyday_pairs.control(made, name)))
         else:
             table, misses = everyday_pairs.table(made), list(everyday_pairs.misses(made))
-            results.append(Result(half, everyday_pairs.report_of(made, name), table, misses))
+            report = everyday_pairs.report_of(made, name)
+            report.checks.extend(everyday_pairs.chains_of(made, name).checks)
+            results.append(Result(half, report, table, misses))
     if len(halves) > 1 and not is_control:
         results.append(Result("both", everyday_pairs.report_of_all(total, f"pairs both{mark}")))
     return results

@@ -19,14 +19,24 @@ from meritory.domain.world import SeededWorld
 from meritory.settings import load_settings
 
 SECTION = "pairs"
-RELATIONS = ("merged", "superseded", "chained", "apart")
+# unsure: linked as a chain of which both stay visible.
+RELATIONS = ("merged", "superseded", "chained", "unsure", "apart")
+LINKED = ("superseded", "chained", "unsure")
 DAYS_BETWEEN = 20
 MIN_MERGED, MIN_SUPERSEDED, MIN_LINKED, MAX_WRONG_SUPERSEDES = 0.70, 0.75, 0.90, 0.005
+# A sure chain hides the older text; an unsure one only moves it behind the newer one.
+MAX_WRONG_CHAINS, MAX_WRONG_UNSURE = 0.01, 0.10
 # Fewer contrasts would say little about a share of wrong merges that must be 0.
 MIN_CONTRASTS = 400
 SEED = 19
 # The relation that each expected outcome asks for, for the control.
-_FITTING = {"merged": "same", "superseded": "update", "chained": "newer", "apart": "other"}
+_FITTING = {
+    "merged": "same",
+    "superseded": "update",
+    "chained": "newer",
+    "unsure": "newer",
+    "apart": "other",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +110,16 @@ def relation(memory: Memory, first: WriteResult, second: WriteResult) -> str:
     old = memory.get(first.memory.id)
     if old.superseded_by == second.memory.id:
         return "superseded"
-    return "chained" if is_chained(memory, old, second.memory) else "apart"
+    return linked(memory, old, second.memory)
 
 
-def is_chained(memory: Memory, old: MemoryRecord, new: MemoryRecord) -> bool:
-    """Return whether two memories are linked as the older and the newer value of one claim."""
+def linked(memory: Memory, old: MemoryRecord, new: MemoryRecord) -> str:
+    """Return how two memories are linked as the older and the newer value of one claim."""
     links = memory.services.store.links_of(memory.scope.user, [old.id])
-    return any(link.is_chain and link.newer_id == new.id for link in links)
+    values = [link for link in links if link.newer_id == new.id]
+    if any(link.is_chain for link in values):
+        return "chained"
+    return "unsure" if any(link.is_unsure for link in values) else "apart"
 
 
 # -- figures ----------------------------------------------------------------------------------
@@ -120,7 +133,7 @@ def report_of(made: Sequence[PairOutcome], name: str) -> Report:
     report = Report(name)
     _at_least(report, "paraphrases merged", same, MIN_MERGED, "merged")
     _at_least(report, "updates superseded", update, MIN_SUPERSEDED, "superseded")
-    _at_least(report, "updates superseded or chained", update, MIN_LINKED, "superseded", "chained")
+    _at_least(report, "updates superseded or chained", update, MIN_LINKED, *LINKED)
     contrasts = [*newer, *other]
     merged = _count(contrasts, "merged")
     report.at_most("wrong merges", merged, 0, f"of {len(contrasts)} contrasts")
@@ -128,6 +141,18 @@ def report_of(made: Sequence[PairOutcome], name: str) -> Report:
     share = superseded / len(other) if other else 0.0
     note = f"{superseded} of {len(other)}"
     report.at_most("wrong supersedes", round(share, 4), MAX_WRONG_SUPERSEDES, note)
+    return report
+
+
+def chains_of(made: Sequence[PairOutcome], name: str) -> Report:
+    """Return the shares of two claims that are linked as one, beside their bars."""
+    other = [one for one in made if one.pair.expected == "other"]
+    report = Report(name)
+    bars = {"chained": ("sure", MAX_WRONG_CHAINS), "unsure": ("unsure", MAX_WRONG_UNSURE)}
+    for relation, (word, bar) in bars.items():
+        count = _count(other, relation)
+        share = round(count / len(other), 4) if other else 0.0
+        report.at_most(f"wrong chains, {word}", share, bar, f"{count} of {len(other)}")
     return report
 
 
@@ -185,10 +210,10 @@ def misses(made: Sequence[PairOutcome]) -> Iterator[str]:
     """Yield a line for each pair whose relation is not an expected one."""
     allowed = {
         "same": ("merged",),
-        "update": ("superseded", "chained"),
-        "newer": ("superseded", "chained", "apart"),
-        "other": ("chained", "apart"),
-        NEAR: ("merged", "chained", "apart"),
+        "update": LINKED,
+        "newer": (*LINKED, "apart"),
+        "other": ("chained", "unsure", "apart"),
+        NEAR: ("merged", "chained", "unsure", "apart"),
     }
     for one in made:
         pair = one.pair
@@ -216,6 +241,13 @@ def control(made: Sequence[PairOutcome], name: str) -> Report:
     kept, missed = report_of(fitting, name), report_of(shuffled, name)
     report.at_most("control: bars missed by labels that fit", _missed(kept), 0)
     report.at_least("control: bars missed by shuffled labels", _missed(missed), len(missed.checks))
+    contrasts = [one for one in made if one.pair.expected == "other"]
+    chains = [
+        replace(one, relation="unsure" if place % 2 else "chained")
+        for place, one in enumerate(contrasts)
+    ]
+    wrong = chains_of(chains, name)
+    report.at_least("control: bars missed by contrasts all linked", _missed(wrong), 2)
     return report
 
 
