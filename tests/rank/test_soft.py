@@ -54,11 +54,16 @@ def test_without_words_nothing_is_covered(texts: list[np.ndarray]) -> None:
 
 
 def test_what_three_quarters_of_the_pool_reach_is_no_match() -> None:
-    asked = np.array([0.9, 0.5, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3])
-    found = soft_scores(Coverage(asked, np.zeros(8)))
+    asked = np.array([0.9, 0.5] + [0.3] * 126)
+    found = soft_scores(Coverage(asked, np.zeros(128)))
     assert found[0] == 1.0
     assert 0.0 < found[1] < 1.0
     assert not found[2:].any()
+
+
+def test_in_a_small_pool_every_match_counts() -> None:
+    found = soft_scores(Coverage(np.array([0.9, 0.6, 0.0]), np.zeros(3)))
+    assert found == pytest.approx([1.0, 2 / 3, 0.0])
 
 
 def test_a_pool_without_a_soft_match_keeps_its_scores() -> None:

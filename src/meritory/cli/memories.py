@@ -53,6 +53,7 @@ RECALL_LIMIT_MAX = 1_000
 _OTHERS_READ = 1_000
 _OTHERS_NAMED = 3
 _LEGS = ("cosine", "text", "hybrid", "weight")
+_FITS = ("asked", "told", "soft", "condition")
 _COMPOSITE = ("composite", "relevance", "recency", "usefulness", "confidence", "frequency")
 _ENTITIES = RecordView(
     Field("id", read=lambda entity: f"{entity.kind}:{entity.name}"),
@@ -154,10 +155,12 @@ def recall(
             note("nothing found", *_elsewhere(memory))
         ids = handles(memory, (hit.id for hit in hits))
     blocks: list[Block] = []
+    if hits and hits[0].parts is not None and hits[0].parts.read_as:
+        note(f"read as: {hits[0].parts.read_as}")
     if hits:
         records, scores = [hit.memory for hit in hits], [hit.score for hit in hits]
         blocks.append(memory_table(records, ids, scores=scores, notes=map(_until, hits)))
-    for names in (_LEGS, _COMPOSITE) if explain else ():
+    for names in (_LEGS, _FITS, _COMPOSITE) if explain else ():
         numbers = (Field("", name, f"parts.{name}", number(".6f")) for name in names)
         view = RecordView(Field("", "id", lambda hit: ids[hit.id], style="cyan"), *numbers)
         blocks += view.blocks(hits)

@@ -237,6 +237,15 @@ class Parts:
     text: float
     hybrid: float
     weight: float
+    # How far the question and the text cover each other's words, and both relative to the pool.
+    asked: float = 0.0
+    told: float = 0.0
+    soft: float = 0.0
+    # Whether it is an instruction or a preference, and how far the question meets its condition.
+    condition: float = 0.0
+    is_standing: bool = field(default=False, kw_only=True)
+    # Words of the question that were read as others: "db = database".
+    read_as: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

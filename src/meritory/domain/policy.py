@@ -81,6 +81,8 @@ class RecallPolicy:
 
     relevance_floor: float = RELEVANCE_FLOOR
     vector_weight: float = VECTOR_WEIGHT
+    # Whether words without a hit are read as the nearest words of the store.
+    corrects_words: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,19 @@ class TokenTable:
         self._table = load_table(None)
         self._lengths = np.full(len(self._table.rows), np.nan, np.float32)
         # Punctuation marks and the tokenizer's own marks mean nothing.
-        self._is_word = np.array(
-            [piece.removeprefix("##").isalnum() for piece in self._table.pieces.vocabulary]
-        )
+        vocabulary = self._table.pieces.vocabulary
+        self._is_word = np.array([piece.removeprefix("##").isalnum() for piece in vocabulary])
+        self._words = frozenset(vocabulary)
+
+    def is_word(self, text: str) -> bool:
+        """Return whether a word in lower case is one piece, as all common words are."""
+        return text in self._words
 
     def pieces(self, text: str) -> Pieces:
         """Return the distinct word pieces of a text, ascending."""
         found = np.unique(np.array(self._table.pieces.encode(text), np.int64))
         found = found[self._is_word[found]]
-        return found[self._row_lengths(found) > 0.0]
+        return np.asarray(found[self._row_lengths(found) > 0.0], np.int64)
 
     def cosines(self, left: Pieces, right: Pieces) -> NDArray[np.float32]:
         """Return the cosine of every piece on the left with every piece on the right."""

@@ -18,6 +18,8 @@ SOFT_SHARE = 0.4
 TOLD_SHARE = 0.5
 # Three quarters of a pool match by accident: what they reach is no match.
 COMMON_QUANTILE = 0.75
+# A smaller pool is filled up with memories that match nothing: its best are no accident.
+POOL_PRIOR_COUNT = 64
 # What an instruction or a preference gains: a factor, and what its condition adds if it is met.
 STANDING_FACTOR = 1.2
 CONDITION_SHARE = 0.3
@@ -89,7 +91,8 @@ def soft_scores(coverage: Coverage) -> Scores:
     joined = coverage.asked + TOLD_SHARE * coverage.told
     if not len(joined):
         return joined
-    return relative(joined - np.quantile(joined, COMMON_QUANTILE))
+    others = np.zeros(max(0, POOL_PRIOR_COUNT - len(joined)))
+    return relative(joined - np.quantile(np.append(joined, others), COMMON_QUANTILE))
 
 
 def with_soft(own: Scores, soft: Scores) -> Scores:

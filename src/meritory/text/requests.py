@@ -23,10 +23,10 @@ def is_standing(text: str, kind: str) -> bool:
 def condition_of(text: str) -> str:
     """Return the words of a standing memory that say when it applies; without any, all of it."""
     read = _read(text)
-    for condition in _patterns("condition"):
-        match = condition.search(read)
+    for one in (*_patterns("condition"), *_patterns("subject")):
+        match = one.search(read)
         if match is not None:
-            return str(match[match.lastindex or 0])[:CONDITION_CHARS]
+            return str(match[1])[:CONDITION_CHARS]
     return read[:CONDITION_CHARS]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.memory import Scope
+from meritory.engine.memories.question import Question
 from meritory.engine.services import Services
 from meritory.ports.token_table import Pieces, TokenTable, token_table
 from meritory.rank import hybrid, soft
@@ -64,14 +65,14 @@ def _read_text(text: str, kind: str) -> _ReadText:
 
 
 def match_pool(
-    services: Services, scope: Scope, question: str, pool: SearchPool, weight: Scores
+    services: Services, scope: Scope, question: Question, pool: SearchPool, weight: Scores
 ) -> PoolMatch:
     """Read the best memories of a pool and return how their texts fit the question."""
     count = len(pool.rows)
     if services.embedding.is_off or not count:
         return PoolMatch.none(count)
     table = token_table()
-    asked, idf = _question(table, question, pool)
+    asked, idf = _asked(table, question, pool)
     first = pool_scores(services, pool, weight)
     best = np.argsort(-first, kind="stable")[:READ_COUNT]
     texts = services.store.wordings(scope, pool.rows[best])
@@ -93,16 +94,18 @@ def match_pool(
         found.standing[places] = True
         conditions = [condition for _, condition in rules]
         found.condition[places] = _cover(table, asked, idf, conditions).told
-    return replace(found, is_over_many=asks_over_many(question))
+    return replace(found, is_over_many=asks_over_many(question.text))
 
 
-def _question(table: TokenTable, question: str, pool: SearchPool) -> tuple[Pieces, Scores]:
+def _asked(table: TokenTable, question: Question, pool: SearchPool) -> tuple[Pieces, Scores]:
     """Return the pieces of a question's content words, each with the rarity of its word."""
     rarity: dict[int, float] = {}
-    for term in query_terms(question):
+    for term in question.terms:
         held = pool.term_counts.get(term, 0)
+        words = question.read_as.get(term, ()) if not held else ()
+        held = held or max((pool.term_counts.get(word, 0) for word in words), default=0)
         idf = float(np.log1p((pool.memory_count - held + 0.5) / (held + 0.5)))
-        for piece in table.pieces(term).tolist():
+        for piece in table.pieces(" ".join(words) or term).tolist():
             rarity[piece] = max(rarity.get(piece, 0.0), idf)
     return np.array(list(rarity), np.int64), np.array(list(rarity.values()), np.float64)
 

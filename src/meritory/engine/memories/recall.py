@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import Busy, InputError, StorageError
-from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
+from meritory.domain.memory import (
+    CONTENT_LIMIT_CHARS,
+    Kind,
+    Listing,
+    MemoryRecord,
+    Parts,
+    Recalled,
+    Scope,
+)
 from meritory.domain.world import World, epoch_days
 from meritory.engine.memories.chains import (
     PresentValue,
@@ -24,21 +32,26 @@ from meritory.engine.memories.chains import (
     unsure_values,
 )
 from meritory.engine.memories.gate import since
-from meritory.engine.memories.order import match_pool, own_scores, pool_scores, relevant
+from meritory.engine.memories.order import PoolMatch, match_pool, own_scores, pool_scores, relevant
+from meritory.engine.memories.question import read_question
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
-from meritory.store.contract.memories import Search, SearchPool
+from meritory.store.contract.memories import SearchPool
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import keys_in_play
 from meritory.text.newest import MAX_PLACES, READ_COUNT, Note, newest_first
-from meritory.text.terms import query_pairs, query_terms
+from meritory.text.requests import asks_for_state
 from meritory.text.time import asks_about_now, asks_about_past
 
 LIMIT_MAX = 1_000
 TRAVERSAL_LIMIT = 50
 # The newest note about a subject may be this far behind the last that is returned.
 _READ_AHEAD = MAX_PLACES
+# A question about the state of the work is answered by these, all with one score.
+STATE_KINDS: tuple[Kind, ...] = ("episode", "decision")
+STATE_SCORE = 0.5
+STATE_NOTE = "the state of the work: newest first"
 FLUSH_INTERVAL_MS = 2_000
 # The most memories in one write, and the number of waiting memories that starts a flush.
 FLUSH_MEMORIES = 1_000
@@ -69,17 +82,17 @@ def recall(
     text = checked_query(query)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
-    policy, question = services.policy, services.embedding.query(text)
-    terms, phrases = query_terms(text), query_pairs(text)
-    search = Search(scope, terms, question.embedder, question.vector, phrases=phrases)
-    pool = services.store.search(search)
+    if asks_for_state(text) and (newest := _newest(services, scope, limit, explain=explain)):
+        return newest
+    policy, question = services.policy, read_question(services, scope, text)
+    pool = services.store.search(question.search(scope))
     weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, policy.ranking)
-    match = match_pool(services, scope, text, pool, weight)
+    match = match_pool(services, scope, question, pool, weight)
     final = pool_scores(services, pool, weight, match)
     candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
     order = candidates[np.argsort(-final[candidates], kind="stable")]
     choose = _with_earlier if asks_about_past(text) else _present_only
-    now, embedder = services.world.now(), question.embedder
+    now, embedder = services.world.now(), question.vector.embedder
     read: list[_Ranked] = []
     best: list[_Ranked] = []
     present: dict[str, PresentValue] = {}
@@ -106,11 +119,42 @@ def recall(
         best = [best[index] for index in order_in_time(services, scope, embedder, ranked)]
         best = _newer_first(services.store, scope, best, now)
     del best[limit:]
-    parts = _explain(services, pool, best, weight) if explain else [None] * len(best)
+    parts: list[Parts | None] = [None] * len(best)
+    if explain:
+        parts = [*_explain(services, pool, best, weight, match, question.note)]
     return [
         Recalled(one.memory, _rounded(final[one.at]), part, one.until)
         for one, part in zip(best, parts, strict=True)
     ]
+
+
+def _newest(
+    services: Services, scope: Scope, limit: int, *, explain: bool = False
+) -> list[Recalled]:
+    """Return the newest episodes and decisions of the project, which tell where the work stands.
+
+    Other kinds fill the remaining places; without an episode or a decision there is no answer.
+    """
+    now, store = services.world.now(), services.store
+    found: dict[str, MemoryRecord] = {}
+    for kinds in (STATE_KINDS, (None,)):
+        pages = [
+            store.listing(Listing(scope, kind=kind, of_project=scope.project, limit=limit))
+            for kind in kinds
+        ]
+        valid = (
+            record
+            for page in pages
+            for record in page
+            if record.valid_until is None or record.valid_until > now
+        )
+        # Since sorting is stable, the newest id is first among equal moments.
+        ordered = sorted(valid, key=lambda one: (since(one), one.id), reverse=True)
+        found |= {record.id: record for record in ordered if record.id not in found}
+        if not found:
+            return []
+    parts = Parts(*[0.0] * 10, read_as=STATE_NOTE) if explain else None
+    return [Recalled(record, STATE_SCORE, parts) for record in [*found.values()][:limit]]
 
 
 def _present_only(
@@ -190,7 +234,12 @@ def checked_query(query: object) -> str:
 
 
 def _explain(
-    services: Services, pool: SearchPool, best: list[_Ranked], weight: Floats
+    services: Services,
+    pool: SearchPool,
+    best: list[_Ranked],
+    weight: Floats,
+    match: PoolMatch,
+    read_as: str,
 ) -> list[Parts]:
     """Return the parts of each score. The composite uses the raw cosine (seed 004)."""
     indices = np.array([one.at for one in best], np.int64)
@@ -207,8 +256,22 @@ def _explain(
         composite.frequency([memory.access_count for memory in memories]),
     )
     own = own_scores(services, pool)[indices]
-    rows = zip(cosine, pool.text[indices], own, weight[indices], strict=True)
-    return [Parts(*whole.row(i).values(), *map(_rounded, row)) for i, row in enumerate(rows)]
+    numbers = (cosine, pool.text[indices], own, weight[indices])
+    fits = (
+        match.asked[indices],
+        match.told[indices],
+        match.soft[indices],
+        match.condition[indices],
+    )
+    return [
+        Parts(
+            *whole.row(i).values(),
+            *map(_rounded, row),
+            is_standing=bool(match.standing[indices[i]]),
+            read_as=read_as,
+        )
+        for i, row in enumerate(zip(*numbers, *fits, strict=True))
+    ]
 
 
 def _rounded(value: float) -> float:

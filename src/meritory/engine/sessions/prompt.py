@@ -23,6 +23,7 @@ from meritory.engine.memories.chains import (
     unsure_values,
 )
 from meritory.engine.memories.order import match_pool, pool_scores
+from meritory.engine.memories.question import read_question
 from meritory.engine.memories.recall import order_in_time
 from meritory.engine.observe.observer import make_events, publish
 from meritory.engine.predictor.state import known_state, status_line
@@ -42,13 +43,12 @@ from meritory.engine.sessions.start import live_memories, ranking_details
 from meritory.rank import hybrid
 from meritory.rank import packing as rank_packing
 from meritory.rank.hybrid import REQUIRED
-from meritory.store.contract.memories import Search, SearchPool
+from meritory.store.contract.memories import SearchPool
 from meritory.store.contract.store import Transaction
 from meritory.text import render
 from meritory.text.entities import keys_in_play
 from meritory.text.extract.attribution import TYPED_LIMIT_CHARS
 from meritory.text.normalize import canonical
-from meritory.text.terms import query_pairs, query_terms
 from meritory.text.time import asks_about_now, asks_about_past
 from meritory.text.tokens import token_estimate
 
@@ -209,22 +209,14 @@ def select_recalled(run: PromptRun) -> None:
         # A picture, or nothing: there is nothing to search by.
         return
     now = services.world.now()
-    query = services.embedding.query(text)
+    question = read_question(services, session.scope, text)
     pool = services.store.search(
-        Search(
-            session.scope,
-            query_terms(text),
-            query.embedder,
-            query.vector,
-            phrases=query_pairs(text),
-            hit_limit=HIT_LIMIT,
-            injectable_at=now,
-        )
+        question.search(session.scope, hit_limit=HIT_LIMIT, injectable_at=now)
     )
     weight = hybrid.source_weight(
         pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
     )
-    match = match_pool(services, session.scope, text, pool, weight)
+    match = match_pool(services, session.scope, question, pool, weight)
     final = pool_scores(services, pool, weight, match)
     near = near_prompt(pool, weight, final, services.policy.recall.relevance_floor)
     rows = pool.rows[near]
@@ -247,7 +239,7 @@ def select_recalled(run: PromptRun) -> None:
             break
     if asks_about_now(text):
         ranked = [(record, score_of[row]) for row, record in fresh.items()]
-        order = order_in_time(services, session.scope, query.embedder, ranked)
+        order = order_in_time(services, session.scope, question.vector.embedder, ranked)
         by_rank = list(fresh.items())
         fresh = dict(by_rank[index] for index in order)
     if asks_about_past(text):

@@ -111,6 +111,8 @@ class Search:
     vector_limit: int = 200
     posting_budget: int = 12_000
     phrases: tuple[str, ...] = ()
+    # Corrected words and other spellings, which count less than the terms.
+    near_terms: tuple[str, ...] = ()
     # How many of the best text hits are checked for two rare words.
     hit_limit: int = 0
     # Only memories that may be injected at this moment: trusted and still valid.

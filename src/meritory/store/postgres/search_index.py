@@ -44,6 +44,8 @@ _K1, _B = 1.2, 0.75
 _LEAST_IDF = 1e-6
 _COUNTS = """SELECT term, count(*) FROM memory_terms
     WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
+_VOCABULARY = """SELECT DISTINCT term FROM memory_terms
+    WHERE user = ? AND term >= ? AND term < ?"""
 # Bytes end to end are fetched much faster than thousands of rows.
 _POSTINGS = """SELECT term, string_agg(int8send(row), ''::bytea),
         string_agg(int4send(token_count), ''::bytea), string_agg(float4send(weight), ''::bytea)
@@ -170,6 +172,11 @@ class TermTable:
         (tokens,) = self._tokens((term,))
         self._read(set(tokens))
         return self._phrase(tokens).rows if tokens else _NOTHING.rows
+
+    def vocabulary(self, start: str) -> list[str]:
+        """Return the stems in the index that begin with a letter."""
+        found = self._connection.execute(_VOCABULARY, (self._user, start, chr(ord(start) + 1)))
+        return [term for (term,) in found]
 
     def _tokens(self, terms: Sequence[str]) -> list[tuple[str, ...]]:
         stems = self._stemmer.tokens_of(terms)

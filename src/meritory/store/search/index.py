@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -73,6 +73,14 @@ class View:
 
     def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
         """Do nothing: `cosines` returns all of them."""
+
+    def vocabulary(self, start: str, read: Callable[[str], list[str]]) -> list[str]:
+        """Return the stems that begin with a letter; they are read once per change."""
+        change, stems = self._index.vocabulary.get(start, (-1, []))
+        if change != self._index.change:
+            change, stems = self._index.change, read(start)
+            self._index.vocabulary[start] = (change, stems)
+        return stems
 
     def mean_cosine(self, centred: FloatArray) -> float:
         """Return the mean of the centred cosines."""
@@ -332,6 +340,8 @@ class MemoryIndex:
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
         self.change = 0
+        # By first letter: the change at which the stems were read, and the stems.
+        self.vocabulary: dict[str, tuple[int, list[str]]] = {}
         self.lock = threading.RLock()
         self._count = 0
         self._columns = _Columns.with_room(0)

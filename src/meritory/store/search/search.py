@@ -39,6 +39,8 @@ WORDS_COLUMN_WEIGHT = 0.5
 RARE_SHARE = 0.02
 RARE_ROWS = 3
 RARE_WORDS_MIN = 2
+# A corrected word, or another spelling of one, counts less than the word itself.
+NEAR_TERM_WEIGHT = 0.8
 _LOAD_ROWS = 4_096
 _WIDENING = 4
 _SECONDS_PER_DAY = 86_400.0
@@ -59,6 +61,9 @@ class Words(Protocol):
 
     def rows(self, term: str) -> IntArray:
         """Return the rows that have a term, ascending; called once in a search."""
+
+    def vocabulary(self, start: str) -> list[str]:
+        """Return the stems in the index that begin with a letter."""
 
 
 class Vectors(Protocol):
@@ -142,14 +147,21 @@ def both_legs(ground: Ground, search: Search) -> SearchLegs:
     """Run both legs over the open slots."""
     view, words = ground.view, ground.words
     # Words and phrases together: a call of the tokenizer costs as much as its work.
-    stems = ground.stemmer.tokens_of((*search.terms, *search.phrases))
-    frequencies = words.frequencies({term: stems[term] for term in search.terms})
+    stems = ground.stemmer.tokens_of((*search.terms, *search.near_terms, *search.phrases))
+    single_terms = (*search.terms, *search.near_terms)
+    frequencies = words.frequencies({term: stems[term] for term in single_terms})
     terms = choose_terms(frequencies, view.count, search.posting_budget)
+    exact = [term for term in terms if term in search.terms]
+    near = [term for term in terms if term not in search.terms]
     kept = {token for term in terms for token in stems[term]}
     phrases = [text for text in search.phrases if kept.issuperset(stems[text])]
     limit = search.text_limit
     while True:
-        rows, scores = words.hits((*terms, *phrases), ground.scopes, limit)
+        rows, scores = words.hits((*exact, *phrases), ground.scopes, limit)
+        if near:
+            rows, scores = joined_hits(
+                (rows, scores), words.hits(near, ground.scopes, limit), NEAR_TERM_WEIGHT
+            )
         slots = view.open_slots_of(rows)
         is_open = slots >= 0
         # A hit that is not open takes no place.
@@ -168,6 +180,17 @@ def both_legs(ground: Ground, search: Search) -> SearchLegs:
     raw, cosines = ground.vectors.cosines(vector, search.vector_limit)
     shared = rare_hits(words, best, rare)
     return SearchLegs(terms, hits, text_scores, raw, cosines, shared, frequencies)
+
+
+def joined_hits(
+    exact: tuple[IntArray, FloatArray], near: tuple[IntArray, FloatArray], weight: float
+) -> tuple[IntArray, FloatArray]:
+    """Return the rows of two searches, best first; the scores of the second count `weight`."""
+    rows, place = np.unique(np.concatenate([exact[0], near[0]]), return_inverse=True)
+    scores = np.concatenate([exact[1], near[1] * np.float32(weight)])
+    total = np.bincount(place, scores, len(rows)).astype(np.float32)
+    order = np.lexsort((rows, -total))
+    return rows[order], total[order]
 
 
 def rare_terms(

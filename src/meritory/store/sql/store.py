@@ -29,6 +29,7 @@ from meritory.store.contract.memories import (
     Trait,
 )
 from meritory.store.search import search as searches
+from meritory.store.search import spelling
 from meritory.store.search.cache import TraitsCache
 from meritory.store.search.index import Nearest
 from meritory.store.sql.dashboard import SqlDashboardReads
@@ -231,6 +232,11 @@ class SqlStore(
         self, connection: SqlConnection, search: Search, *, by_rest: bool
     ) -> searches.Ground:
         """Return the inputs of a search, which ranks by centred (`by_rest`) or raw cosines."""
+
+    def near_words(self, search: Search, typed: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return each typed word that no memory has, with the nearest words of the store."""
+        with self._reading(search.scope.user) as connection:
+            return spelling.near_words(self._ground(connection, search, by_rest=True), typed)
 
     def wordings(self, scope: Scope, rows: IntArray) -> dict[int, tuple[str, str]]:
         """Return the text and the kind of the memories of these rows that the scope may see."""

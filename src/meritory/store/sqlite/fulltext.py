@@ -117,6 +117,14 @@ class FullText:
             self._known[term] = np.fromstring(found or "", np.int64, sep=",")
         return self._known[term]
 
+    def vocabulary(self, start: str) -> list[str]:
+        """Return the stems in the index that begin with a letter."""
+        found = self._connection.execute(
+            "SELECT term FROM memories_vocabulary WHERE term >= ? AND term < ?",
+            (start, chr(ord(start) + 1)),
+        )
+        return [term for (term,) in found]
+
 
 def merge(pages: int, connection: sqlite3.Connection) -> bool:
     """Merge some segments of the index, for many make searches slow; return False when done."""
