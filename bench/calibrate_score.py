@@ -20,7 +20,7 @@ from bench.measures import mrr, recall_at
 from meritory import Memory
 from meritory.domain.memory import Scope
 from meritory.domain.policy import RELEVANCE_FLOOR, SessionPolicy, SourceWeights
-from meritory.engine.memories.order import pool_scores, relevant
+from meritory.engine.memories.order import PoolMatch, own_scores, pool_scores, relevant
 from meritory.engine.services import Services
 from meritory.engine.sessions.prompt import HIT_LIMIT, near_prompt
 from meritory.rank import composite as rank_composite
@@ -176,7 +176,7 @@ def _recalled(
     floor: float = RELEVANCE_FLOOR,
 ) -> Places:
     weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
-    final = pool_scores(services, pool, weight)
+    final = pool_scores(services, pool, weight, PoolMatch.unread(own_scores(services, pool)))
     about = np.flatnonzero(relevant(pool, floor) & (final > 0.0))
     return about[np.argsort(-final[about], kind="stable")][:_FOLDED]
 
@@ -185,7 +185,8 @@ def _prompted(found: Found, floor: float) -> Places:
     """What a prompt would be shown with."""
     pool = found.pool
     weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
-    final = pool_scores(found.services, pool, weight)
+    unread = PoolMatch.unread(own_scores(found.services, pool))
+    final = pool_scores(found.services, pool, weight, unread)
     return near_prompt(pool, weight, final, floor)[:_PROMPT_LIMIT]
 
 

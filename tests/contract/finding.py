@@ -213,27 +213,51 @@ class Finding:
         assert store.fetch(DEFAULT, rows, NOW) == {}
         assert store.fetch(DEFAULT, np.empty(0, np.int64), NOW) == {}
 
-    def test_texts_of_rows_are_those_that_the_scope_may_see(self, store: Store) -> None:
-        insert(
-            store,
-            record(1, "word one", kind="preference"),
-            record(2, "word two", project="birds"),
-            record(3, "word three", user="somebody else"),
-        )
-        rows = store.search(words_search(Scope(project="birds"), "word")).rows
-        assert store.wordings(DEFAULT, rows) == {int(rows[0]): ("word one", "preference")}
-        assert set(store.wordings(Scope(project="birds"), rows).values()) == {
-            ("word one", "preference"),
-            ("word two", "fact"),
-        }
-        assert store.wordings(Scope(user="somebody else"), rows) == {}
-        assert store.wordings(DEFAULT, np.empty(0, np.int64)) == {}
+    def test_texts_and_kinds_of_rows_are_those_of_one_user(self, store: Store) -> None:
+        insert(store, record(1, "word one", kind="preference"), record(2, "word two"))
+        insert(store, record(3, "word three", user="somebody else"))
+        rows = store.search(words_search(DEFAULT, "word")).rows
+        expected = [("word one", "preference"), ("word two", "fact")]
+        assert [store.wordings("default", rows)[row] for row in rows.tolist()] == expected
+        assert not set(expected) & set(store.wordings("somebody else", rows).values())
+        assert store.wordings("default", np.empty(0, np.int64)) == {}
 
     def test_a_search_says_how_many_memories_have_each_term(self, store: Store) -> None:
         insert(store, record(1, "word one"), record(2, "word two"))
         pool = store.search(words_search(DEFAULT, "word", "one", "absent"))
         assert pool.memory_count == 2
         assert dict(pool.term_counts) == {"word": 2, "one": 1, "absent": 0}
+
+    def test_a_word_that_no_memory_has_finds_the_nearest_words(self, store: Store) -> None:
+        insert(
+            store,
+            record(1, "the kubernetes cluster"),
+            record(2, "a database of birds"),
+            record(3, "herons and heroes"),
+            record(4, "plover", user="somebody else"),
+        )
+        typed = ("kuberntes", "databse", "birds", "zebra", "plovr", "herom", "cat")
+        assert store.near_words(Search(DEFAULT, ()), typed) == {
+            "kuberntes": ("kubernetes",),
+            "databse": ("database",),
+            "zebra": (),
+            "plovr": (),
+            "herom": ("hero", "heron"),
+            "cat": (),
+        }
+        insert(store, record(5, "a zebrah"))
+        assert store.near_words(Search(DEFAULT, ()), ("zebra",)) == {"zebra": ("zebrah",)}
+
+    def test_near_terms_find_and_count_less_than_terms(self, store: Store) -> None:
+        insert(store, *(record(n, f"filler {n}") for n in range(10, 20)))
+        insert(store, record(1, "word"), record(2, "plain"))
+        exact = store.search(words_search(DEFAULT, "word"))
+        near = store.search(Search(DEFAULT, (), near_terms=("word",)))
+        both = store.search(Search(DEFAULT, ("plain",), near_terms=("word",)))
+        assert exact.rows.tolist() == near.rows.tolist()
+        assert near.text == pytest.approx(exact.text * 0.8, rel=1e-4)
+        assert len(both.rows) == 2
+        assert sorted(both.text / both.text.max()) == pytest.approx([0.8, 1.0], rel=1e-3)
 
     def test_pages_are_in_total_order_and_miss_nothing(self, store: Store) -> None:
         order = [7, 3, 11, 1, 9, 2, 10, 5, 8, 4, 6]

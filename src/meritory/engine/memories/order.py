@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.memory import Scope
-from meritory.engine.memories.question import Question
+from meritory.engine.memories.question import SearchQuestion
 from meritory.engine.services import Services
 from meritory.ports.token_table import Pieces, TokenTable, token_table
 from meritory.rank import hybrid, soft
@@ -29,6 +29,8 @@ KEPT_TEXTS = 8_192
 class PoolMatch:
     """How the texts of a pool fit a question, as arrays parallel to the pool's."""
 
+    # The score of both searches.
+    own: Scores
     # The share of the question's words that a memory has, by meaning; and the other way round.
     asked: Scores
     told: Scores
@@ -41,10 +43,10 @@ class PoolMatch:
     is_over_many: bool = False
 
     @classmethod
-    def none(cls, count: int) -> PoolMatch:
+    def unread(cls, own: Scores) -> PoolMatch:
         """Return the match of texts that were not read."""
-        asked, told, matched, condition = np.zeros((4, count))
-        return cls(asked, told, matched, np.zeros(count, np.bool_), condition)
+        asked, told, matched, condition = np.zeros((4, len(own)))
+        return cls(own, asked, told, matched, np.zeros(len(own), np.bool_), condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +67,23 @@ def _read_text(text: str, kind: str) -> _ReadText:
 
 
 def match_pool(
-    services: Services, scope: Scope, question: Question, pool: SearchPool, weight: Scores
+    services: Services, scope: Scope, question: SearchQuestion, pool: SearchPool, weight: Scores
 ) -> PoolMatch:
     """Read the best memories of a pool and return how their texts fit the question."""
-    count = len(pool.rows)
-    if services.embedding.is_off or not count:
-        return PoolMatch.none(count)
+    found = PoolMatch.unread(own_scores(services, pool))
+    if services.embedding.is_off or not len(pool.rows):
+        return found
     table = token_table()
-    asked, idf = _asked(table, question, pool)
-    first = pool_scores(services, pool, weight)
-    best = np.argsort(-first, kind="stable")[:READ_COUNT]
-    texts = services.store.wordings(scope, pool.rows[best])
+    asked, idf = _asked(question, pool)
+    best = np.argsort(-pool_scores(services, pool, weight, found), kind="stable")[:READ_COUNT]
+    texts = services.store.wordings(scope.user, pool.rows[best])
     chosen = [at for at in best.tolist() if int(pool.rows[at]) in texts]
     if not len(asked) or not chosen:
-        return PoolMatch.none(count)
+        return found
     read = [
         _read_text(content[:READ_CHARS], kind)
         for content, kind in (texts[int(pool.rows[at])] for at in chosen)
     ]
-    found = PoolMatch.none(count)
     coverage = _cover(table, asked, idf, [one.pieces for one in read])
     found.asked[chosen], found.told[chosen] = coverage.asked, coverage.told
     found.soft[chosen] = soft.soft_scores(coverage)
@@ -97,7 +97,12 @@ def match_pool(
     return replace(found, is_over_many=asks_over_many(question.text))
 
 
-def _asked(table: TokenTable, question: Question, pool: SearchPool) -> tuple[Pieces, Scores]:
+@lru_cache(maxsize=KEPT_TEXTS)
+def _pieces(words: str) -> tuple[int, ...]:
+    return tuple(token_table().pieces(words).tolist())
+
+
+def _asked(question: SearchQuestion, pool: SearchPool) -> tuple[Pieces, Scores]:
     """Return the pieces of a question's content words, each with the rarity of its word."""
     rarity: dict[int, float] = {}
     for term in question.terms:
@@ -105,7 +110,7 @@ def _asked(table: TokenTable, question: Question, pool: SearchPool) -> tuple[Pie
         words = question.read_as.get(term, ()) if not held else ()
         held = held or max((pool.term_counts.get(word, 0) for word in words), default=0)
         idf = float(np.log1p((pool.memory_count - held + 0.5) / (held + 0.5)))
-        for piece in table.pieces(" ".join(words) or term).tolist():
+        for piece in _pieces(" ".join(words) or term):
             rarity[piece] = max(rarity.get(piece, 0.0), idf)
     return np.array(list(rarity), np.int64), np.array(list(rarity.values()), np.float64)
 
@@ -116,16 +121,13 @@ def _cover(table: TokenTable, asked: Pieces, idf: Scores, texts: list[Pieces]) -
     return soft.cover(cosines, bags, idf, table.weights(bags.distinct))
 
 
-def pool_scores(
-    services: Services, pool: SearchPool, weight: Scores, match: PoolMatch | None = None
-) -> Scores:
+def pool_scores(services: Services, pool: SearchPool, weight: Scores, match: PoolMatch) -> Scores:
     """Return the scores of a pool, lowered by source weight and raised by neighbours."""
-    own, weights = own_scores(services, pool), _weights(services)
-    if match is not None:
-        own = soft.with_soft(own, match.soft)
-        own = soft.with_standing(own, match.standing, match.condition)
-        if match.is_over_many:
-            weights = replace(weights, session=weights.session_over_many)
+    weights = _weights(services)
+    own = soft.with_soft(match.own, match.soft)
+    own = soft.with_standing(own, match.standing, match.condition)
+    if match.is_over_many:
+        weights = replace(weights, session=weights.session_over_many)
     links = hybrid.Links(
         pool.previous,
         pool.following,

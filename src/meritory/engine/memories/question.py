@@ -17,7 +17,7 @@ from meritory.text.typos import edit_limit, other_spellings
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuestion:
     """A question, and the words that a search may take for words of it."""
 
     text: str
@@ -50,7 +50,7 @@ class Question:
         )
 
 
-def read_question(services: Services, scope: Scope, text: str) -> Question:
+def read_question(services: Services, scope: Scope, text: str) -> SearchQuestion:
     """Return a question with the corrections that the store's own words suggest."""
     terms = query_terms(text)
     read_as: dict[str, tuple[str, ...]] = {}
@@ -68,7 +68,7 @@ def read_question(services: Services, scope: Scope, text: str) -> Question:
             read_text = _replaced(read_text, term, " ".join(words))
     vector = services.embedding.query(read_text)
     near = tuple(word for word in near if word not in terms)
-    return Question(text, read_text, terms, near, vector, read_as)
+    return SearchQuestion(text, read_text, terms, near, vector, read_as)
 
 
 def _may_be_typo(term: str) -> bool:

@@ -32,7 +32,7 @@ from meritory.engine.memories.chains import (
     unsure_values,
 )
 from meritory.engine.memories.gate import since
-from meritory.engine.memories.order import PoolMatch, match_pool, own_scores, pool_scores, relevant
+from meritory.engine.memories.order import PoolMatch, match_pool, pool_scores, relevant
 from meritory.engine.memories.question import read_question
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
@@ -255,8 +255,7 @@ def _explain(
         [memory.confidence for memory in memories],
         composite.frequency([memory.access_count for memory in memories]),
     )
-    own = own_scores(services, pool)[indices]
-    numbers = (cosine, pool.text[indices], own, weight[indices])
+    numbers = (cosine, pool.text[indices], match.own[indices], weight[indices])
     fits = (
         match.asked[indices],
         match.told[indices],

@@ -238,16 +238,14 @@ class SqlStore(
         with self._reading(search.scope.user) as connection:
             return spelling.near_words(self._ground(connection, search, by_rest=True), typed)
 
-    def wordings(self, scope: Scope, rows: IntArray) -> dict[int, tuple[str, str]]:
-        """Return the text and the kind of the memories of these rows that the scope may see."""
-        with self._reading(scope.user) as connection:
-            scopes = visible_scopes(connection, scope)
+    def wordings(self, user: str, rows: IntArray) -> dict[int, tuple[str, str]]:
+        """Return the text and the kind of a user's memories by their rows."""
+        with self._reading(user) as connection:
             found = fetch_all(
                 connection,
                 """SELECT m.row, m.content, m.kind FROM memories m
-                    WHERE m.row IN (SELECT value FROM json_each(:rows))
-                        AND m.scope IN (SELECT value FROM json_each(:scopes))""",
-                {"rows": as_json(rows.tolist()), "scopes": as_json(scopes)},
+                    WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user""",
+                {"rows": as_json(rows.tolist()), "user": user},
             )
         return {row: (content, kind) for row, content, kind in found}
 
