@@ -41,6 +41,7 @@ class Peer:
         return ADAPTERS / f"{self.adapter}.py"
 
 
+_MEM0 = ("mem0ai==2.2.1", "qdrant-client==1.20.0", "langchain==0.3.30")
 _MCP = ("mcp-memory-service==12.2.0", "sqlite-vec==0.1.9")
 
 PEERS = (
@@ -85,11 +86,21 @@ PEERS = (
         "mem0",
         "mem0",
         "mem0",
-        ("mem0ai==2.2.1", "qdrant-client==1.20.0", "langchain==0.3.30"),
+        _MEM0,
         "Apache-2.0",
         "`Memory.add(infer=False)`, `Memory.search`",
-        "local Qdrant, vectors through its LangChain embedder, telemetry off; its keyword and "
-        "entity boosts need two downloads and are off",
+        "local Qdrant, vectors through its LangChain embedder, telemetry off; its keyword search, "
+        "lemmatizer and entity boosts need extras and downloads and are off",
+    ),
+    Peer(
+        "mem0-keywords",
+        "mem0, keywords",
+        "mem0",
+        (*_MEM0, "fastembed==0.9.1"),
+        "Apache-2.0",
+        "`Memory.add(infer=False)`, `Memory.search`",
+        "the same with its BM25 on, with stop words handed in; lemmatizer and entity boosts off",
+        variant="keywords",
     ),
     Peer(
         "mcp-memory-service",

@@ -1,15 +1,19 @@
 """mem0 (open source): Memory with local Qdrant, `add(infer=False)` and `search`.
 
 infer=False stores the text as it is; with True a language model would write the memories. The
-vectors come in through its LangChain embedder. Nothing asks its language model, so the key is empty
-of meaning. Its keyword and entity boosts need models that are downloaded, and stay off.
+vectors come in through its LangChain embedder. Nothing asks its language model, so any key will do.
+Without downloads its keyword search is off; the variant `keywords` turns it on with the stop words
+of the worker in place of the downloaded ones. Its lemmatizer and entity boosts stay off.
 """
+
+import os
 
 from langchain.embeddings.base import Embeddings
 from mem0 import Memory
 
 PACKAGES = ("mem0ai", "qdrant-client")
 USER = "bench"
+VARIANT = ""
 
 
 class Given(Embeddings):
@@ -21,6 +25,16 @@ class Given(Embeddings):
 
     def embed_documents(self, texts):
         return [self.vector(text) for text in texts]
+
+
+def keyword_encoder(folder):
+    from fastembed import SparseTextEmbedding
+
+    from __main__ import STOP
+
+    # The model is stop words alone, so an empty folder and a list of our own are all it needs.
+    os.makedirs(folder)
+    return SparseTextEmbedding("Qdrant/bm25", specific_model_path=folder, stopwords=set(STOP))
 
 
 class Adapter:
@@ -36,6 +50,8 @@ class Adapter:
                 "history_db_path": f"{folder}-history.db",
             }
         )
+        if VARIANT == "keywords":
+            self.memory.vector_store._bm25_encoder = keyword_encoder(f"{folder}-bm25")
 
     def store(self, items):
         ids = []
