@@ -71,7 +71,8 @@ PEERS = (
         ("lancedb==0.40.0",),
         "Apache-2.0",
         '`create_fts_index`, `search(query_type="hybrid")`',
-        "its default fusion (RRF); `optimize()` after adding many",
+        "its default fusion (RRF); `optimize()` after every 20 changes, as its guide says; old "
+        "versions of the table stay on disk, as by default",
     ),
     Peer(
         "txtai",
@@ -148,12 +149,12 @@ PEERS = (
 # Looked at and left out. The reason is what happened when it was tried offline.
 LEFT_OUT = {
     "Hindsight 1.1.0": (
-        "2 GB with PostgreSQL, which refuses to start as root; without a model hub its "
-        "cross-encoder is missing, and what remains is not what its makers ship"
+        "2 GB and a PostgreSQL server that refuses to start as root; its cross-encoder needs a "
+        "model hub, and what remains without it is not what its makers ship"
     ),
     "cognee 1.6.5": "permanent memory fetches a vocabulary from the network at the first write",
     "basic-memory 0.23.2": "its search fails without SQLite extensions; a call takes 14 s or more",
-    "memoripy 4": "4 s a query at 85 memories; the version on PyPI needs a language model",
+    "memoripy 4": "from source 4 s a query at 85 memories; on PyPI it needs a language model",
     "A-MEM 0.2.6": "a language model writes every memory; installing it takes 6 GB",
     "Graphiti 0.31": "needs a graph server and a language model",
     "LangMem 0.0.30": "needs a language model to write; its store is the LangGraph row",

@@ -8,6 +8,7 @@ from typing import Any
 from bench.peers.catalog import CONTROL, PRODUCT
 from bench.peers.plot import Bar, Panel, svg
 from bench.peers.quality import per_question
+from bench.peers.timelines import SETS
 from bench.report import ROOT
 from meritory.rank.metrics import interval
 
@@ -31,7 +32,7 @@ def write(figures: Figures) -> None:
 
 def table(figures: Figures) -> str:
     """Return the figures as a table for a terminal."""
-    names = list(figures["sets"])
+    names = set_names(figures)
     head = f"{'':34s}" + "".join(f"{name:>14s}" for name in names)
     lines = [f"{MAIN} (R@10)", head]
     for row in ordered(figures):
@@ -44,6 +45,11 @@ def table(figures: Figures) -> str:
     lines += [""] + [f"FAILED {title}: {part}: {why}" for title, part, why in failures(figures)]
     lines += ["BEHIND " + gap for gap in behind(figures)]
     return "\n".join(lines)
+
+
+def set_names(figures: Figures) -> list[str]:
+    """Return the data sets in their usual order."""
+    return sorted(figures["sets"], key=lambda name: SETS.index(name) if name in SETS else -1)
 
 
 def ordered(figures: Figures) -> list[Mapping[str, Any]]:
@@ -127,7 +133,7 @@ def compared(
 ) -> Iterable[tuple[str, Mapping[str, Any], tuple[float, float, float]]]:
     """Yield every data set and row beside the product, with the product's lead."""
     product = figures["rows"].get(PRODUCT, {"quality": {}})
-    for name in figures["sets"]:
+    for name in set_names(figures):
         for row in ordered(figures):
             beside = row is not product and row is not figures["rows"].get(CONTROL)
             if beside and name in row["quality"] and name in product["quality"]:
@@ -168,8 +174,10 @@ def plots(figures: Figures) -> dict[str, str]:
     rows = ordered(figures)
     ours = figures["rows"][PRODUCT]["title"]
     quality = [
-        Panel(f"{size['title']}, {MAIN}", [_quality_bar(row, name) for row in rows])
-        for name, size in figures["sets"].items()
+        Panel(
+            f"{figures['sets'][name]['title']}, {MAIN}", [_quality_bar(row, name) for row in rows]
+        )
+        for name in set_names(figures)
     ]
     measured = timed(figures)
     cost = [
@@ -215,9 +223,12 @@ def rows_of(cells: Iterable[Sequence[str]]) -> list[str]:
 
 def quality_table(figures: Figures) -> list[str]:
     """Return NDCG@10 (R@10) of all rows: the table of the README, too."""
-    sets = figures["sets"]
-    head = [f"{MAIN} (R@10)", *(f"{one['title']} ({one['questions']:,})" for one in sets.values())]
-    return rows_of([head, *([_title(row), *_cells(row, sets)] for row in ordered(figures))])
+    names = set_names(figures)
+    sizes = [figures["sets"][name] for name in names]
+    head = [f"{MAIN} (R@10)", *(f"{one['title']} ({one['questions']:,})" for one in sizes)]
+    return rows_of(
+        [head, *([_title(figures, row), *_cells(row, names)] for row in ordered(figures))]
+    )
 
 
 def cost_table(figures: Figures) -> list[str]:
@@ -227,11 +238,12 @@ def cost_table(figures: Figures) -> list[str]:
         *("search p50", "p95", "store one p50", "p95", "store many"),
         *("peak memory, MB", "disk, bytes a memory"),
     )
-    return rows_of([head, *([_title(row), *cost_cells(row)] for row in timed(figures))])
+    return rows_of([head, *([_title(figures, row), *cost_cells(row)] for row in timed(figures))])
 
 
-def _title(row: Mapping[str, Any]) -> str:
-    return f"**{row['title']}**" if row.get("given", "").startswith("session") else row["title"]
+def _title(figures: Figures, row: Mapping[str, Any]) -> str:
+    is_ours = row is figures["rows"].get(PRODUCT)
+    return f"**{row['title']}**" if is_ours else str(row["title"])
 
 
 def _cells(row: Mapping[str, Any], sets: Iterable[str]) -> list[str]:

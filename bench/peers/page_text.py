@@ -153,7 +153,7 @@ def _missing(figures: Figures) -> list[str]:
 
 
 def _controls(figures: Figures) -> list[str]:
-    names = list(figures["sets"])
+    names = page.set_names(figures)
     cells = [["NDCG@10", *(figures["sets"][name]["title"] for name in names)]]
     for row in page.ordered(figures):
         found = [row["quality"].get(name) for name in names]
@@ -164,8 +164,8 @@ def _controls(figures: Figures) -> list[str]:
     return [
         "## Controls",
         "",
-        "A system that returns random memories must be far below every other row, and every row "
-        "must fall to chance when each question is judged by the labels of another one:",
+        "A system that returns random memories must be far below every other row. Every row must",
+        "fall to chance when each question is judged by the labels of another one:",
         "",
         *page.rows_of(cells),
         "",
@@ -178,7 +178,8 @@ def _all_figures(figures: Figures) -> list[str]:
     lines = ["## All figures", ""]
     product = figures["rows"].get(PRODUCT)
     leads = {(name, row["title"]): gap for name, row, gap in page.compared(figures)}
-    for name, size in figures["sets"].items():
+    for name in page.set_names(figures):
+        size = figures["sets"][name]
         head = (*METRICS, "Meritory's lead in NDCG@10", "not stored")
         cells = [(f"{size['title']}", *head)]
         for row in page.ordered(figures):

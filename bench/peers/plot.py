@@ -39,7 +39,7 @@ class Panel:
 
 def svg(labels: Sequence[str], panels: Sequence[Panel], ours: str) -> str:
     """Return a plot: labels on the left, a panel of bars for each measure."""
-    width = LABEL + len(panels) * (BAR + GAP)
+    width = LABEL + len(panels) * (BAR + GAP) + GAP
     height = HEAD + len(labels) * ROW + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

@@ -3,11 +3,13 @@
 import lancedb
 
 PACKAGES = ("lancedb",)
+# After so many changes its guide says to call `optimize`; searches also read what is not indexed.
+CHANGES = 20
 
 
 class Adapter:
     def __init__(self, folder, vector):
-        self.vector, self.count, self.table = vector, 0, None
+        self.vector, self.count, self.table, self.changes = vector, 0, None, 0
         self.db = lancedb.connect(folder)
 
     def store(self, items):
@@ -21,8 +23,8 @@ class Adapter:
             self.table.create_fts_index("text")
         else:
             self.table.add(rows)
-            # Searches also read what is not indexed yet; after many rows the index is renewed.
-            if len(rows) > 1:
+            self.changes += 1
+            if self.changes % CHANGES == 0:
                 self.table.optimize()
         return [row["id"] for row in rows]
 
