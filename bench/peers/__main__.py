@@ -27,7 +27,7 @@ from bench.peers.catalog import LEFT_OUT, PRODUCT, Peer, chosen
 from bench.peers.client import Client, PeerFailed
 from bench.peers.environments import default_folder, prepare
 from bench.peers.minilm import MODEL, Encoder
-from bench.peers.timelines import SETS, TITLES, Timeline, timelines
+from bench.peers.timelines import DEFAULT_SETS, SETS, TITLES, Timeline, timelines
 from bench.texts import questions, sentences
 
 RESULT = report.RESULTS / "peers.json"
@@ -54,25 +54,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace, path: Path) -> None:
-    """Measure the chosen rows and write the result after each, so that a stop loses one row."""
+    """Measure the chosen rows and save after each, so that a stop loses one row."""
     folder = options.envs or default_folder()
     encoder = Encoder(options.minilm, folder)
     stores = _stores(options)
-    figures = _kept(path) if options.merge else {}
-    figures["quick"] = options.quick
-    figures.setdefault("left_out", {}).update(LEFT_OUT)
-    figures.setdefault("sets", {}).update({name: _size(name, stores[name]) for name in stores})
-    rows = figures.setdefault("rows", {})
-    if not options.merge or not options.only:
+    figures: dict[str, Any] = {"quick": options.quick, "left_out": dict(LEFT_OUT)}
+    figures["sets"] = {name: _size(name, stores[name]) for name in stores}
+    rows: dict[str, dict[str, Any]] = {}
+    if not (options.merge and options.only):
         figures["encoder"] = _encoder(encoder)
-        for name, row in plain_rows(stores, encoder).items():
-            rows[name] = _merged(rows.get(name), row)
+        rows.update(plain_rows(stores, encoder))
     for peer in chosen(options.only):
         print(f"{peer.title} ...", flush=True)
-        row = measure(peer, stores, encoder, options)
-        rows[peer.name] = _merged(rows.get(peer.name), row) if options.merge else row
-        report.write(figures, path)
-    report.write(figures, path)
+        rows[peer.name] = measure(peer, stores, encoder, options)
+        save({**figures, "rows": rows}, path, options.merge)
+
+
+def save(figures: Mapping[str, Any], path: Path, merge: bool) -> None:
+    """Write the result. Merging keeps the other rows and sets of the file as it is now."""
+    old = _kept(path) if merge else {}
+    if old and old["quick"] != figures["quick"]:
+        raise ValueError(f"{path}: a sample and a whole run do not merge")
+    rows = dict(old.get("rows", {}))
+    for name, row in figures["rows"].items():
+        rows[name] = merged(rows.get(name), row)
+    sets = {**old.get("sets", {}), **figures["sets"]}
+    report.write({**old, **figures, "sets": sets, "rows": rows}, path)
 
 
 def measure(
@@ -195,7 +202,7 @@ def _kept(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))["figures"])
 
 
-def _merged(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
+def merged(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
     """Return a new row, with the figures of the old one for the parts that were not run."""
     if old is None:
         return new
@@ -209,7 +216,9 @@ def _merged(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--only", default="", help=f"rows to run, such as {PRODUCT},chroma")
-    parser.add_argument("--sets", default=",".join(SETS), help="data sets to run")
+    parser.add_argument(
+        "--sets", default=",".join(DEFAULT_SETS), help=f"data sets, of {', '.join(SETS)}"
+    )
     parser.add_argument("--quick", action="store_true", help="a sample; writes peers.local.json")
     parser.add_argument("--merge", action="store_true", help="keep the rows of the last run")
     parser.add_argument("--skip-speed", action="store_true", help="quality only")

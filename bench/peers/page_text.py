@@ -36,8 +36,8 @@ SAME = """\
 - Meritory is also given what its calls take and the peers have no use for in a search: session,
   turn and date of each text. Peers store session, turn and role as metadata.
 - Every system is asked for {depth} results; figures count the first 10, MRR all. RealMem is asked
-  in order of time: a question sees only what was stored before it. LongMemEval is judged by
-  session; a ranking of turns is folded.
+  in order of time: a question sees only what was stored before it. LongMemEval (`--sets
+  longmemeval --merge`) is judged by session: a ranking of turns is folded.
 - Texts over 8,192 characters are split for all alike. LoCoMo is asked without its adversarial
   questions, RealMem's are those of Liam, Oliver and Sophie, on whom nothing was tuned. Meritory's
   constants were tuned on parts of LoCoMo, LongMemEval and BEAM 100K, those of the peers, as far

@@ -215,9 +215,22 @@ def test_versions_are_pinned_and_names_are_known() -> None:
 def test_a_merge_keeps_the_figures_that_were_not_measured_again() -> None:
     old = {"title": "A", "quality": {"one": {"a": 1}, "two": {"b": 2}}, "speed": {"c": 3}}
     new = {"title": "B", "quality": {"one": {"a": 9}}, "failures": {"two": "it stopped"}}
-    merged = command._merged(old, new)
+    merged = command.merged(old, new)
     assert merged["quality"] == {"one": {"a": 9}}
     assert (merged["title"], merged["speed"]) == ("B", {"c": 3})
+
+
+def test_a_saved_row_keeps_the_rows_that_another_run_saved_before(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    figures = {"quick": False, "left_out": {}, "sets": {"toy": {}}, "encoder": {"query_ms": 8.0}}
+    command.save({**figures, "rows": {"a": row("A", [0.5])}}, path, False)
+    later = {"quick": False, "left_out": {}, "sets": {"new": {}}}
+    command.save({**later, "rows": {"b": row("B", [0.6])}}, path, True)
+    found = json.loads(path.read_text())["figures"]
+    assert (set(found["rows"]), set(found["sets"])) == ({"a", "b"}, {"toy", "new"})
+    assert found["encoder"] == {"query_ms": 8.0}
+    with pytest.raises(ValueError, match="do not merge"):
+        command.save({**later, "quick": True, "rows": {}}, path, True)
 
 
 # --- the page -------------------------------------------------------------------------------------
