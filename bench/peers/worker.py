@@ -175,7 +175,8 @@ class Worker:
             if packed is not None:
                 row = array.array("f")
                 row.frombytes(base64.b64decode(packed))
-                self.given[item["text"]] = row.tolist()
+                # Some peers trim what they are given.
+                self.given[item["text"].strip()] = self.given[item["text"]] = row.tolist()
 
 
 OPS = ("hello", "open", "store", "search", "time_stores", "time_searches", "close")

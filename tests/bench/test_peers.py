@@ -34,7 +34,8 @@ class Adapter:
         self.vector = vector
     def store(self, items):
         print("stored", len(items), flush=True)
-        return [item["text"] for item in items if self.vector(item["text"])]
+        texts = [item["text"].strip() for item in items]
+        return [text for text in texts if self.vector(text)]
     def search(self, text, limit, at):
         if text == "die":
             os._exit(3)
@@ -92,7 +93,7 @@ def start(name: str, home: Path, folder: Path) -> Client:
 def test_a_peer_that_prints_does_not_break_the_protocol(talkative: Client, tmp_path: Path) -> None:
     assert talkative.call("hello")["versions"] == {}
     talkative.call("open", folder=str(tmp_path))
-    items = with_vectors([{"text": "a"}, {"text": "b"}], np.eye(2, 384, dtype=np.float32))
+    items = with_vectors([{"text": "a"}, {"text": "b "}], np.eye(2, 384, dtype=np.float32))
     reply = talkative.call("store", items=items)
     assert reply["ids"] == ["a", "b"]
     assert reply["cpu_ms"] >= 0.0
