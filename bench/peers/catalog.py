@@ -110,7 +110,8 @@ PEERS = (
         _MCP,
         "Apache-2.0",
         "`store_batch`, `store`, `retrieve` of its SQLite storage",
-        "the encoder is replaced by the vectors handed in",
+        "the encoder is replaced by the vectors handed in; `store` looks for similar memories of "
+        "the last day first, as by default",
         needs_extensions=True,
     ),
     Peer(
@@ -120,7 +121,8 @@ PEERS = (
         _MCP,
         "Apache-2.0",
         "`store_batch`, `store`, `retrieve_hybrid` of its SQLite storage",
-        "the encoder is replaced by the vectors handed in",
+        "the encoder is replaced by the vectors handed in; `store` looks for similar memories of "
+        "the last day first, as by default",
         variant="hybrid",
         needs_extensions=True,
     ),

@@ -144,7 +144,7 @@ def behind(figures: Figures) -> list[str]:
     """Say in one line each where a row is ahead of the product."""
     found = []
     for name, row, (gap, low, high) in compared(figures):
-        if gap < 0.0:
+        if round(gap, 3) < 0.0:
             sure = "" if high < 0.0 else ", may be chance"
             title = figures["sets"][name]["title"]
             found.append(f"{title}: {row['title']} {-gap:+.3f} [{-high:+.3f}, {-low:+.3f}]{sure}")
