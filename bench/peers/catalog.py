@@ -133,7 +133,7 @@ PEERS = (
         ("langgraph==1.2.22",),
         "MIT",
         "`InMemoryStore(index=...)`, `put`, `search`",
-        "memory only: it writes nothing to disk",
+        "one `put` for each memory; it writes nothing to disk",
         keeps_files=False,
     ),
     Peer(
