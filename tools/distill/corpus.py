@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from readers import READERS, Document
 from sources import SOURCES, Source, fetch
 
 
-def gather(home: Path) -> Path:
+def gather(
+    home: Path, sources: Sequence[Source] = SOURCES, name: str = "corpus.jsonl"
+) -> Path:
     """Write every source's documents, without repeats, and return the file."""
-    out = home / "corpus.jsonl"
+    out = home / name
     seen: set[bytes] = set()
     with out.open("w", encoding="utf-8") as stream:
-        for source in SOURCES:
+        for source in sources:
             counts: Counter[str] = Counter()
             for document in _documents(source, home):
                 fresh = [text for text in document.passages if _is_new(text, seen)]

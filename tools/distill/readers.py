@@ -163,6 +163,89 @@ def markdown(folder: Path, glob: str) -> Iterator[Document]:
             yield Document(squeeze(title), _kept(body.split("\n\n")))
 
 
+def control(folder: Path, glob: str) -> Iterator[Document]:
+    """Read the descriptions of packages: the short one is the title."""
+    text = (folder / "descriptions").read_text(encoding="utf-8")
+    for entry in text.split("\n\n"):
+        _, _, description = entry.partition("Description-en: ")
+        title, _, body = description.partition("\n")
+        yield Document(squeeze(title), _kept(re.split(r"\n \.\n", body)))
+
+
+def dictionary(folder: Path, glob: str) -> Iterator[Document]:
+    """Read a dictionary: the headword and its senses."""
+    packed = next(folder.rglob("*.dict.dz"))
+    text = gzip.decompress(packed.read_bytes()).decode("utf-8", "replace")
+    for entry in re.split(r"\n(?=\S)", text):
+        title, _, body = entry.partition("\n")
+        body = re.sub(r"\[[^\]]*\]|[{}<>]|--[A-Z][\w. ]*", "", body)
+        title = re.sub(r"\s*\\.*|\s*\[.*", "", title)
+        yield Document(squeeze(title), _kept(re.split(r"\n\s*\n", body)))
+
+
+def fortune(folder: Path, glob: str) -> Iterator[Document]:
+    """Read the sayings and short dialogues."""
+    for file in sorted((folder / "usr/share/games/fortunes").glob("*.u8")):
+        text = file.resolve().read_text(encoding="utf-8", errors="replace")
+        for saying in text.split("\n%\n"):
+            yield Document("", _kept(saying.split("\n\n")))
+
+
+def strings(folder: Path, glob: str) -> Iterator[Document]:
+    """Read the sentences among a game's JSON strings, file by file, some a document."""
+    for file in sorted(folder.glob(glob)):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        found = re.findall(r'"((?:[^"\\\n]|\\.){24,})"', text)
+        lines = [re.sub(r"<[^>]*>|\\.", " ", line) for line in found if line.count(" ") > 3]
+        for at in range(0, len(lines), 4):
+            yield Document("", _kept(lines[at : at + 4]))
+
+
+def campaign(folder: Path, glob: str) -> Iterator[Document]:
+    """Read what is said in a game's scenarios."""
+    for file in sorted(folder.glob(glob)):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        lines = re.findall(r'_\s*"([^"]{20,})"', text)
+        for at in range(0, len(lines), 6):
+            yield Document("", _kept(lines[at : at + 6]))
+
+
+def pod(folder: Path, glob: str) -> Iterator[Document]:
+    """Read Perl's manuals, section by section."""
+    for file in sorted(folder.glob(glob)):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        for section in re.split(r"(?m)^=(?:head\d|item)\s+", text):
+            title, _, body = section.partition("\n")
+            body = re.sub(r"[A-Z]<+([^<>|]*)(?:\|[^<>]*)?>+", r"\1", body)
+            blocks = [one for one in body.split("\n\n") if not one.startswith((" ", "=", "\t"))]
+            yield Document(squeeze(title), _kept(blocks))
+
+
+def paragraphs(folder: Path, glob: str) -> Iterator[Document]:
+    """Read plain text, some paragraphs a document."""
+    for file in sorted(folder.glob(glob)):
+        blocks = file.read_text(encoding="utf-8", errors="replace").split("\n\n")
+        for at in range(0, len(blocks), 4):
+            yield Document("", _kept(blocks[at : at + 4]))
+
+
+def talk(folder: Path, glob: str) -> Iterator[Document]:
+    """Read short dialogues: what is said, and the answers."""
+    for file in sorted(folder.glob(glob)):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        for block in re.split(r"(?m)^- - ", text)[1:]:
+            yield Document("", _kept(re.split(r"\n\s*- ", block)))
+
+
+def novel(folder: Path, glob: str) -> Iterator[Document]:
+    """Read a novel's paragraphs, some a document."""
+    for file in sorted(folder.rglob("chapter_*.json")):
+        text = " ".join(re.findall(r'"((?:[^"\\]|\\.){40,})"', file.read_text(encoding="utf-8")))
+        lines = _SENTENCE_END.split(text.replace("\\n", " ").replace('\\"', '"'))
+        for at in range(0, len(lines), 6):
+            yield Document("", _kept(lines[at : at + 6]))
+
+
 READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {
     "chitchat": chitchat,
     "mail": mail,
@@ -172,4 +255,13 @@ READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {
     "endless": endless,
     "html": html_pages,
     "markdown": markdown,
+    "control": control,
+    "dictionary": dictionary,
+    "fortune": fortune,
+    "strings": strings,
+    "campaign": campaign,
+    "pod": pod,
+    "paragraphs": paragraphs,
+    "talk": talk,
+    "novel": novel,
 }
