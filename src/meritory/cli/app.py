@@ -90,6 +90,7 @@ _TABLE = {
         ("restore", "doctor:restore", "Replace the store with a backup."),
         ("migrate", "transfer:migrate", "Move a store into a team's database, or back."),
         ("reembed", "doctor:reembed", "Make missing vectors."),
+        ("embedder", "embedders:embedder", "Get an encoder for better search."),
         ("doctor", "doctor:doctor", "Check settings, store, models and agents."),
         ("telemetry", "config:telemetry", "Show or change whether session numbers are kept."),
         ("config", "config:config", "Show the settings and where they come from."),

@@ -12,13 +12,17 @@ from typing import Any, Literal, TypeVar
 from meritory.domain.errors import InputError
 
 T = TypeVar("T")
-EmbedderKind = Literal["static", "openai", "fastembed", "sentence-transformers", "onnx", "none"]
+EmbedderKind = Literal[
+    "static", "encoder", "openai", "fastembed", "sentence-transformers", "onnx", "none"
+]
 LlmProvider = Literal["openai", "anthropic"]
 
 # Below this relevance a memory is not about the prompt, however fresh and trusted it is.
 RELEVANCE_FLOOR = 0.15
 # Largest share of the vectors in the hybrid score; the words have the rest.
 VECTOR_WEIGHT = 0.35
+# The same for vectors of a sentence encoder, which are right more often (ADR 0041).
+ENCODER_VECTOR_WEIGHT = 0.5
 CANDIDATE_POOL_SIZE = 150
 RRF_K = 12
 EXPLORATION_RATE = 0.05
@@ -61,10 +65,14 @@ class EmbedderSpec:
     """The model that turns texts into vectors."""
 
     kind: EmbedderKind = setting(
-        "static", "The embedder; static needs no download, none searches by words only."
+        "static",
+        "The embedder; static and encoder need no download, none searches by words only.",
     )
     model: str = setting(
-        "", "The model's name; all embedders but static and none need one.", high=256
+        "",
+        "The model's name; for encoder a file, empty for the bundled one. "
+        "static and none need no name.",
+        high=256,
     )
     url: str = setting("", "Base address of an OpenAI-compatible server.", form="address")
     api_key: str = setting("", "Key for that server.", secret=True)
@@ -83,6 +91,7 @@ class RecallPolicy:
     vector_weight: float = VECTOR_WEIGHT
     # Whether words without a hit are read as the nearest words of the store.
     corrects_words: bool = True
+    encoder_vector_weight: float = ENCODER_VECTOR_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)

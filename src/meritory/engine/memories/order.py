@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from meritory.domain.memory import Scope
 from meritory.engine.memories.question import SearchQuestion
 from meritory.engine.services import Services
+from meritory.ports.embedder import ENCODER_PREFIX
 from meritory.ports.token_table import Pieces, TokenTable, token_table
 from meritory.rank import hybrid, soft
 from meritory.rank.hybrid import Flags, Scores
@@ -123,7 +124,7 @@ def _cover(table: TokenTable, asked: Pieces, idf: Scores, texts: list[Pieces]) -
 
 def pool_scores(services: Services, pool: SearchPool, weight: Scores, match: PoolMatch) -> Scores:
     """Return the scores of a pool, lowered by source weight and raised by neighbours."""
-    weights = _weights(services)
+    weights = _weights(services, pool)
     own = soft.with_soft(match.own, match.soft)
     own = soft.with_standing(own, match.standing, match.condition)
     if match.is_over_many:
@@ -143,11 +144,14 @@ def own_scores(services: Services, pool: SearchPool) -> Scores:
     """Return the hybrid scores of a pool: both searches, nothing else."""
     legs = hybrid.Legs(pool.text, pool.cosine, pool.length_chars)
     stats = hybrid.ScopeStats(pool.mean_cosine, pool.mean_length_chars)
-    return hybrid.hybrid_scores(legs, stats, _weights(services))
+    return hybrid.hybrid_scores(legs, stats, _weights(services, pool))
 
 
-def _weights(services: Services) -> hybrid.HybridWeights:
-    return hybrid.HybridWeights(cosine=services.policy.recall.vector_weight)
+def _weights(services: Services, pool: SearchPool) -> hybrid.HybridWeights:
+    policy = services.policy.recall
+    is_encoder = pool.embedder is not None and pool.embedder.startswith(ENCODER_PREFIX)
+    weight = policy.encoder_vector_weight if is_encoder else policy.vector_weight
+    return hybrid.HybridWeights(cosine=weight)
 
 
 def relevant(pool: SearchPool, floor: float) -> NDArray[np.bool_]:

@@ -151,6 +151,11 @@ def _index(engine: EngineFacts) -> Domain:
         "memories": state.memory_count,
         "is_changing": services.embedding.is_changed(),
     }
+    if making := services.embedding.in_making():
+        name, made = making
+        details |= {"making": name, "made": made.embedded_count}
+        told = f"{made.embedded_count:,} of {made.memory_count:,} vectors of {name} are made"
+        return Domain("index", _COLD, details, (f"{told}; {serving.name} answers until then",))
     if not state.is_complete or details["is_changing"]:
         return Domain("index", _COLD, details, ("vectors are missing and being made",))
     return Domain("index", _WELL, details)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Literal
 
-from meritory.domain.errors import MeritoryError
+from meritory.domain.errors import MeritoryError, PortError
 from meritory.domain.folder import NAME_MARK
 from meritory.domain.place import Place
 from meritory.domain.policy import EmbedderSpec
 from meritory.engine.folders import find_folder, identity_of
 from meritory.engine.predictor.state import decoded, soundness
 from meritory.model.checkpoint import models_beside
-from meritory.ports.embedder import STATIC_NAME, Embedder, open_embedder
+from meritory.ports.embedder import FILE_KINDS, Embedder, open_embedder
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.store import open_store
 from meritory.store.contract.store import Store
@@ -103,9 +104,10 @@ def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
         # No memory has a vector yet.
         return any(store.totals(user)["live"] for user in store.users())
     plain = json.loads(info.spec)
-    if spec.kind == plain.get("kind") == "static":
-        # Its vectors depend on the release only, not on settings.
-        return info.name != STATIC_NAME
+    if spec.kind == plain.get("kind") and spec.kind in FILE_KINDS:
+        # The file decides, not where it lies; a release may bring another one.
+        with contextlib.suppress(PortError):
+            return info.name != open_embedder(spec).name
     return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
 
 

@@ -150,6 +150,8 @@ class SearchPool:
     # In how many memories each term of the search occurs, and how many memories were searched.
     term_counts: Mapping[str, int] = field(default_factory=dict)
     memory_count: int = 0
+    # The embedder whose vectors were compared; None: none were.
+    embedder: str | None = None
     # Row numbers of text hits that share at least two rare words with the search.
     rare_hits: tuple[int, ...] = ()
 

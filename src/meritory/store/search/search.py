@@ -255,6 +255,7 @@ def run(ground: Ground, search: Search) -> SearchPool:
         mean_length_chars=view.mean_length_chars(),
         term_counts=legs.frequencies,
         memory_count=int(np.count_nonzero(view.open)),
+        embedder=None if search.vector is None else search.embedder,
         rare_hits=legs.rare_hits,
     )
 
