@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bench.datasets import MAX_MEMORY_CHARS, Corpus, Doc
 from bench.plain import Embedder, TextIndex, typed_words
 from meritory import Memory
+from meritory.domain.policy import EmbedderSpec
 from meritory.rank.hybrid import (
     HybridWeights,
     Legs,
@@ -26,7 +27,7 @@ from meritory.rank.hybrid import (
     store_mean,
     with_neighbours,
 )
-from meritory.settings import load_settings
+from meritory.settings import Settings, load_settings
 from meritory.text.terms import fts_query, query_terms
 from meritory.text.words import STOP_WORDS
 
@@ -35,15 +36,23 @@ TEXT_LIMIT = 200
 ASSISTANT_WEIGHT = 0.7
 
 
-def rankings(corpus: Corpus, embedder: Embedder, depth: int) -> list[list[str]]:
+def rankings(
+    corpus: Corpus, embedder: Embedder, depth: int, spec: EmbedderSpec | None = None
+) -> list[list[str]]:
     """Return for every question the judged ids, best first, through the library itself."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        # The defaults, whatever the machine's own configuration says.
-        Memory(Path(folder) / "bench.db", settings=load_settings(Path(folder), {})) as memory,
+        Memory(Path(folder) / "bench.db", settings=_settings(Path(folder), spec)) as memory,
     ):
         docs_of = _remember(memory, corpus)
         return [_answer(memory, corpus, docs_of, query.text, depth) for query in corpus.queries]
+
+
+def _settings(folder: Path, spec: EmbedderSpec | None) -> Settings:
+    """Return the defaults, whatever the machine's own configuration says, with this embedder."""
+    used = spec or EmbedderSpec()
+    chosen = {"embedder.kind": used.kind, "embedder.model": used.model}
+    return load_settings(folder, {}).vary(chosen)
 
 
 def formula_rankings(corpus: Corpus, embedder: Embedder, depth: int) -> list[list[str]]:

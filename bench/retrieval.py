@@ -1,4 +1,4 @@
-"""Measure recall against plain alternatives: python -m bench.retrieval [--json P] [--only L]."""
+"""Measure recall against plain alternatives: python -m bench.retrieval [--only L] [--encoder F]."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench and return 0, or 1 when a bar is missed."""
     options = _options(arguments)
-    embedder = open_embedder(EmbedderSpec())
+    spec = _spec(options.encoder)
+    embedder = open_embedder(spec)
     outcomes: list[Outcome] = []
     for name in options.only.split(","):
         try:
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except MissingData as missing:
             print(missing)
             continue
-        outcomes.append(measure(name, corpora, embedder))
+        outcomes.append(measure(name, corpora, embedder, spec))
         show(outcomes[-1])
     misses = [miss for outcome in outcomes for miss in missed_bars(outcome)]
     behind = [gap for outcome in outcomes for gap in shortfalls(outcome)]
@@ -86,14 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if misses else 0
 
 
-def measure(name: str, corpora: Sequence[Corpus], embedder: Embedder) -> Outcome:
+def measure(
+    name: str, corpora: Sequence[Corpus], embedder: Embedder, spec: EmbedderSpec | None = None
+) -> Outcome:
     """Rank every question of a data set by every method."""
     parts: dict[str, list[Table]] = {}
     for corpus in corpora:
         plain = _plain_sessions if corpus.judged == "session" else _plain_documents
         for method, table in plain(corpus, embedder).items():
             parts.setdefault(method, []).append(table)
-        found = rankings(corpus, embedder, DEPTH)
+        found = rankings(corpus, embedder, DEPTH, spec)
         table = np.array(
             [_figures(r, q.relevant) for r, q in zip(found, corpus.queries, strict=True)]
         )
@@ -254,9 +257,19 @@ def _figures(ranking: Sequence[str], relevant: frozenset[str]) -> list[float]:
     return [float("nan") if value is None else value for value in found]
 
 
+def _spec(encoder: str | None) -> EmbedderSpec:
+    """Return the embedder of a run: the default, or an encoder."""
+    if encoder is None:
+        return EmbedderSpec()
+    return EmbedderSpec("encoder", "" if encoder == "bundled" else encoder)
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.retrieval", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument(
+        "--encoder", metavar="FILE", help="an encoder's file, or `bundled`, for the table"
+    )
     parser.add_argument("--only", default=",".join(LOADERS), help="data sets, by comma")
     return parser.parse_args(arguments)
 

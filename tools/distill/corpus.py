@@ -12,9 +12,7 @@ from readers import READERS, Document
 from sources import SOURCES, Source, fetch
 
 
-def gather(
-    home: Path, sources: Sequence[Source] = SOURCES, name: str = "corpus.jsonl"
-) -> Path:
+def gather(home: Path, sources: Sequence[Source] = SOURCES, name: str = "corpus.jsonl") -> Path:
     """Write every source's documents, without repeats, and return the file."""
     out = home / name
     seen: set[bytes] = set()

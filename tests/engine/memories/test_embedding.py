@@ -14,6 +14,7 @@ import pytest
 
 from meritory import Memory
 from meritory.domain.errors import PortError
+from meritory.domain.memory import EmbeddingState
 from meritory.settings import Settings, load_settings
 from places import Places
 
@@ -132,6 +133,60 @@ def test_recall_stays_correct_while_the_background_works(
         assert memory.services.embedding.is_complete()
         assert found(memory, "vole wall")[0] == "A vole lives in the wall"
         assert memory.get(late[0]).embedder == "openai:toy"
+
+
+def with_encoder(home: Path) -> Settings:
+    return load_settings(home, {}).vary({"embedder.kind": "encoder"})
+
+
+def test_an_encoder_takes_over_in_steps_and_gives_back(places: Places, tmp_path: Path) -> None:
+    table, encoder = "static-minilm-256-v1", "encoder:compact-6x256-v1"
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
+        memory.remember_many([{"content": text, "on_similar": "keep"} for text in TEXTS])
+        assert memory.services.embedding.in_making() is None
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr("meritory.engine.memories.embedding.REEMBED_BATCH", 4)
+    with (
+        monkey.context(),
+        places.memory(settings=with_encoder(tmp_path), background=False) as memory,
+    ):
+        embedding = memory.services.embedding
+        # Interrupted after the first batch.
+        seen: list[int] = []
+        assert not embedding.reembed(lambda done, total: seen.append(done), lambda: bool(seen))
+        assert seen == [4]
+        assert embedding.in_making() == (encoder, EmbeddingState(4, 9))
+        assert embedding.stored_name() == table
+        assert found(memory, "heron reeds")[0] == "The heron lives in the reeds"
+        # It goes on where it stopped: no vector is made twice.
+        assert memory.reembed(lambda done, total: seen.append(done))
+        assert seen == [4, 8, 9]
+        assert embedding.in_making() is None
+        assert embedding.stored_name() == encoder
+        assert found(memory, "heron reeds")[0] == "The heron lives in the reeds"
+    monkey.undo()
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
+        worker = memory.works._reembedding
+        assert worker is not None
+        assert found(memory, "heron reeds")[0] == "The heron lives in the reeds"
+        worker.join()
+        assert memory.services.embedding.stored_name() == table
+
+
+def test_vectors_of_an_encoder_have_their_own_weight(places: Places, tmp_path: Path) -> None:
+    """An answer without a word of the question rises with the weight of the meaning."""
+
+    def score(settings: Settings, folder: str) -> float:
+        with places.memory(settings=settings, name=folder) as memory:
+            memory.remember("Peanuts make Anna ill.")
+            memory.remember("The question about the sister came up in the meeting.")
+            hits = memory.recall("Which food is my sister allergic to?")
+            return next(hit.score for hit in hits if hit.content.startswith("Peanuts"))
+
+    plain = with_encoder(tmp_path)
+    low = plain.vary({"recall.encoder_vector_weight": 0.1})
+    other = plain.vary({"recall.vector_weight": 0.1})
+    assert score(plain, "a") == score(other, "b") > score(low, "c")
 
 
 def test_a_dead_embedder_loses_nothing_and_is_counted(
