@@ -86,6 +86,13 @@ def short(value: float) -> str:
     return text.removeprefix("0") if value < 1 else text
 
 
+COST_PARTS = (
+    ("search p50", "search", "p50_ratio"),
+    ("store one p50", "store_one", "p50_ratio"),
+    ("store many", "store_many", "ratio"),
+    ("peak memory", "peak_mb"),
+    ("disk", "bytes_each"),
+)
 COSTS = (
     "search p50",
     "search p95",
@@ -149,6 +156,30 @@ def behind(figures: Figures) -> list[str]:
             title = figures["sets"][name]["title"]
             found.append(f"{title}: {row['title']} {-gap:+.3f} [{-high:+.3f}, {-low:+.3f}]{sure}")
     return found
+
+
+def cheaper(figures: Figures) -> list[str]:
+    """Say in one line for each cost which systems are below the product."""
+    product = figures["rows"].get(PRODUCT, {})
+    if "speed" not in product:
+        return []
+    found = []
+    for title, *names in COST_PARTS:
+        below = [
+            row["title"]
+            for row in timed(figures)
+            if 0 < _part(row, names) < _part(product, names)
+            and (row["keeps_files"] or names != ["bytes_each"])
+        ]
+        found += [f"{title}: {', '.join(below)}"] if below else []
+    return found
+
+
+def _part(row: Mapping[str, Any], names: Sequence[str]) -> float:
+    value: Any = row["speed"]
+    for name in names:
+        value = value[name]
+    return float(value)
 
 
 def control_faults(figures: Figures) -> list[str]:

@@ -84,12 +84,15 @@ def compose(figures: Figures) -> str:
 
 
 def _behind(figures: Figures) -> list[str]:
-    gaps = page.behind(figures)
+    gaps = page.behind(figures) or ["in no row by .001 or more"]
     lines = ["## Where Meritory is behind", ""]
-    if not gaps:
-        return [*lines, "In no row of this table.", ""]
-    lead = "The other row's lead in NDCG@10 over the same questions, with its interval:"
-    return [*lines, lead, "", *(f"- {gap}" for gap in gaps), ""]
+    lines += ["In quality, the other row's lead in NDCG@10 over the same questions:", ""]
+    lines += [*(f"- {gap}" for gap in gaps), ""]
+    cheaper = page.cheaper(figures)
+    if cheaper:
+        lines += ["In cost, the systems that take less (theirs without making vectors):", ""]
+        lines += [*(f"- {line}" for line in cheaper), ""]
+    return lines
 
 
 def _cost(figures: Figures) -> list[str]:

@@ -300,6 +300,15 @@ def test_tables_put_the_product_first_and_the_control_last() -> None:
 def test_a_row_that_is_ahead_is_named_with_its_interval() -> None:
     assert page.behind(made()) == ["Toy: Rival +0.100 [+0.100, +0.100]"]
     assert "Toy: Rival +0.100" in page.markdown(made())
+    figures = made()
+    assert page.cheaper(figures) == []
+    figures["rows"]["rival"]["speed"] = {
+        **figures["rows"]["rival"]["speed"],
+        "peak_mb": 50.0,
+        "bytes_each": 9,
+    }
+    # What keeps nothing on disk is not cheaper there.
+    assert page.cheaper(figures) == ["peak memory: Rival"]
     better = made(**{PRODUCT: row("Meritory", [0.7] * 30)})
     assert page.behind(better) == []
 
