@@ -171,7 +171,7 @@ def cheaper(figures: Figures) -> list[str]:
             if 0 < _part(row, names) < _part(product, names)
             and (row["keeps_files"] or names != ["bytes_each"])
         ]
-        found += [f"{title}: {', '.join(below)}"] if below else []
+        found += [f"{title}: {'; '.join(below)}"] if below else []
     return found
 
 

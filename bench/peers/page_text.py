@@ -34,7 +34,9 @@ SAME = """\
   mcp-memory-service. So the table compares storing and ranking, not encoders. Meritory uses its
   own bundled 8 MB table.
 - Meritory is also given what its calls take and the peers have no use for in a search: session,
-  turn and date of each text. Peers store session, turn and role as metadata.
+  turn and date of each text. Peers store session, turn and role as metadata (txtai the text alone).
+- Each row has its own run, named below. Ratios to FTS5 of the same process keep rows comparable;
+  times in ms are those of a busy machine with two cores.
 - Every system is asked for {depth} results; figures count the first 10, MRR all. RealMem is asked
   in order of time: a question sees only what was stored before it. LongMemEval (`--sets
   longmemeval --merge`) is judged by session: a ranking of turns is folded.
