@@ -68,8 +68,11 @@ def test_in_a_small_pool_every_match_counts() -> None:
 
 def test_a_pool_without_a_soft_match_keeps_its_scores() -> None:
     own = np.array([0.8, 0.2])
-    assert with_soft(own, np.zeros(2)).tolist() == own.tolist()
-    assert with_soft(own, np.array([0.0, 1.0])).tolist() == pytest.approx([0.48, 0.52])
+    assert with_soft(own, np.zeros(2), 100.0).tolist() == own.tolist()
+    found = with_soft(own, np.array([0.0, 1.0]), 100.0)
+    assert found == pytest.approx([0.48, 0.52])
+    among_long_texts = with_soft(own, np.array([0.0, 1.0]), 800.0)
+    assert among_long_texts == pytest.approx([0.72, 0.28])
 
 
 def test_only_standing_memories_that_match_gain_and_the_score_stays_in_range() -> None:

@@ -14,6 +14,8 @@ from meritory.rank.hybrid import Scores, finite, relative
 COSINE_FLOOR = 0.2
 # The share of the soft match in a memory's own score.
 SOFT_SHARE = 0.4
+# In a store of longer texts that share falls: a long text covers every question.
+SOFT_LENGTH_CHARS = 200.0
 # What the question covers of a memory counts half of what the memory covers of the question.
 TOLD_SHARE = 0.5
 # Three quarters of a pool match by accident: what they reach is no match.
@@ -95,9 +97,12 @@ def soft_scores(coverage: Coverage) -> Scores:
     return relative(joined - np.quantile(np.append(joined, others), COMMON_QUANTILE))
 
 
-def with_soft(own: Scores, soft: Scores) -> Scores:
+def with_soft(own: Scores, soft: Scores, mean_length_chars: float) -> Scores:
     """Return own scores with the share of the soft match; unchanged if nothing matches softly."""
-    return (1.0 - SOFT_SHARE) * own + SOFT_SHARE * soft if soft.any() else own
+    if not soft.any():
+        return own
+    share = SOFT_SHARE * min(1.0, SOFT_LENGTH_CHARS / max(mean_length_chars, 1.0))
+    return (1.0 - share) * own + share * soft
 
 
 def with_standing(own: Scores, standing: NDArray[np.bool_], condition: Scores) -> Scores:

@@ -125,7 +125,7 @@ def _cover(table: TokenTable, asked: Pieces, idf: Scores, texts: list[Pieces]) -
 def pool_scores(services: Services, pool: SearchPool, weight: Scores, match: PoolMatch) -> Scores:
     """Return the scores of a pool, lowered by source weight and raised by neighbours."""
     weights = _weights(services, pool)
-    own = soft.with_soft(match.own, match.soft)
+    own = soft.with_soft(match.own, match.soft, pool.mean_length_chars)
     own = soft.with_standing(own, match.standing, match.condition)
     if match.is_over_many:
         weights = replace(weights, session=weights.session_over_many)
