@@ -25,9 +25,8 @@ import torch
 import torch.nn.functional as F
 from made_texts import made_documents
 
-from meritory.ports.embedder import bundled_words, load_table
+from meritory.ports.embedder import load_table
 from meritory.ports.encoder_file import SCALE, read_encoder
-from meritory.text.tokens import WordPiece
 
 LAYERS, HEADS, WIDTH, WIDE, PLACES = 6, 8, 256, 1024, 256
 TEACHER_LAYERS, TEACHER_HEADS, TEACHER_WIDTH = 6, 12, 384
@@ -59,7 +58,7 @@ class Corpus:
 
 def read_pieces(documents: list[list[str]]) -> tuple[list[int], list[int], list[int]]:
     """Return the pieces of documents, the sizes of their sentences and how many each has."""
-    pieces, ids, sizes, counts = WordPiece(bundled_words()), [], [], []
+    pieces, ids, sizes, counts = load_table(None).pieces, [], [], []
     for texts in documents:
         found = [pieces.encode(one) for text in texts for one in _SENTENCE_END.split(text)]
         found = [one for one in found if one]
@@ -222,7 +221,7 @@ class Lesson:
 
 def train(lesson: Lesson, corpus: Corpus, seconds: float, peak: float) -> None:
     """Take steps until the time is over; the rate rises, then falls as a cosine."""
-    words = bundled_words()
+    words = load_table(None).pieces.vocabulary
     markers = words.index("[CLS]"), words.index("[SEP]")
     shown = [
         lesson.teach(*draw(corpus, length, markers))[1] for length in LENGTHS for _ in range(6)

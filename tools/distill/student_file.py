@@ -20,7 +20,12 @@ def main() -> None:
     """Write the encoder's file; its pieces are the table in the package."""
     trained, layers, name, out = sys.argv[1:]
     with np.load(trained) as arrays:
-        weights = {key: arrays[key].astype(np.float32) for key in arrays.files}
+        weights = {
+            key: arrays[key].astype(np.float32)
+            for key in arrays.files
+            # Only for training.
+            if not key.startswith("rows")
+        }
     table = np.load(str(resources.files("meritory") / "data" / TABLE_FILE), mmap_mode="r")
     rows = table[:, :STATIC_DIMENSION].astype(np.float32)
     lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-9)

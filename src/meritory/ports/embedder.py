@@ -231,12 +231,6 @@ class StaticEmbedder:
         return row
 
 
-def bundled_words() -> list[str]:
-    """Return the word pieces of the package's vocabulary, in the order of their numbers."""
-    place = resources.files("meritory") / "data" / VOCABULARY_FILE
-    return place.read_text(encoding="utf-8").split("\n")
-
-
 @cache
 def load_table(folder: Path | None) -> VectorTable:
     """Return the table of a folder, or that of the package."""

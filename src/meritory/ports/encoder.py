@@ -16,7 +16,6 @@ from meritory.domain.policy import EmbedderSpec
 from meritory.ports.embedder import (
     BatchEmbedder,
     Vectors,
-    bundled_words,
     checked,
     identity,
     load_table,
@@ -163,7 +162,8 @@ class EncoderEmbedder(BatchEmbedder):
     def _loaded(self) -> tuple[Encoder, WordPiece, tuple[int, int]]:
         with self._lock:
             if self._ready is None:
-                table, words = load_table(None), bundled_words()
+                table = load_table(None)
+                words = table.pieces.vocabulary
                 shape, arrays = read_encoder(self._file)
                 # The bundled encoder reads the pieces of the static table.
                 arrays.setdefault("pieces", table.rows)

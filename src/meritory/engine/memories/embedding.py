@@ -99,7 +99,9 @@ class Embedding:
         if not self.is_changed():
             return None
         wanted = self._attempt(_WANTED, self.wanted)
-        return wanted and (wanted.name, self._store.embedding_state(wanted.name))
+        if wanted is None:
+            return None
+        return wanted.name, self._store.embedding_state(wanted.name)
 
     def serving(self) -> Embedder | None:
         """Return the embedder whose vectors answer searches; None if none is available."""
