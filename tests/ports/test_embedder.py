@@ -46,7 +46,7 @@ def test_none_gives_rows_without_numbers() -> None:
 
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match="static, openai, fastembed"):
+    with pytest.raises(InputError, match="static, encoder, openai, fastembed"):
         open_embedder(EmbedderSpec(kind="word2vec"))  # type: ignore[arg-type]
 
 

