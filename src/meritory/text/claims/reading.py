@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -284,9 +284,11 @@ def _with_phrases(units: list[Unit], words: Lexicon) -> list[Unit]:
         return units
     keys = [unit.key for unit in units]
     result: list[Unit] = []
-    index = 0
-    while index < len(units):
-        for phrase, meaning in words.short_forms.get(keys[index], ()):
+    index, following = 0, [*keys[1:], ""]
+    short_forms = _short_forms(words.language)
+    while index < len(keys):
+        pair = (keys[index], following[index])
+        for phrase, meaning in short_forms.get(pair) or short_forms.get((pair[0], ""), ()):
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 first = units[index]
                 made = [Unit("number" if key.isdigit() else "word", key) for key in meaning]
@@ -377,8 +379,9 @@ def _marks_of(units: Sequence[Unit], words: Lexicon) -> frozenset[tuple[str, Phr
     """Return the phrases of change that stay in the text, with their kinds."""
     keys = [unit.key for unit in units]
     found: set[tuple[str, Phrase]] = set()
-    for index, key in enumerate(keys):
-        for kind, phrase in words.marks.get(key, ()):
+    marks = _marks(words.language)
+    for index, pair in enumerate(pairwise([*keys, ""])):
+        for kind, phrase in marks.get(pair) or marks.get((pair[0], ""), ()):
             if tuple(keys[index : index + len(phrase)]) == phrase:
                 found.add((kind, phrase))
             elif GAP in phrase:
@@ -386,6 +389,36 @@ def _marks_of(units: Sequence[Unit], words: Lexicon) -> frozenset[tuple[str, Phr
                 if find_phrase(keys, phrase[gap + 1 :], index + gap) >= 0:
                     found.add((kind, phrase))
     return frozenset(found)
+
+
+@cache
+def _short_forms(language: str) -> dict[tuple[str, str], tuple[tuple[Phrase, Phrase], ...]]:
+    """Return the short forms by the first two words of their phrases."""
+    entries = lexicon(language).short_forms
+    return {
+        pair: tuple(entry for entry in entries[pair[0]] if _may_begin(entry[0], pair))
+        for pair in _beginnings(entry[0] for group in entries.values() for entry in group)
+    }
+
+
+@cache
+def _marks(language: str) -> dict[tuple[str, str], tuple[tuple[str, Phrase], ...]]:
+    """Return the phrases of change that stay in a text, by their first two words."""
+    entries = lexicon(language).marks
+    return {
+        pair: tuple(entry for entry in entries[pair[0]] if _may_begin(entry[1], pair))
+        for pair in _beginnings(entry[1] for group in entries.values() for entry in group)
+    }
+
+
+def _beginnings(phrases: Iterable[Phrase]) -> set[tuple[str, str]]:
+    """Return the first two words of phrases, and the first with an empty one for all others."""
+    found = {(phrase[0], second) for phrase in phrases for second in ("", *phrase[1:2])}
+    return {pair for pair in found if pair[1] != GAP}
+
+
+def _may_begin(phrase: Phrase, pair: tuple[str, str]) -> bool:
+    return len(phrase) == 1 or phrase[1] in (pair[1], GAP)
 
 
 def _cut_helper(units: list[Unit]) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from meritory.text.claims.lexicon import HAN, Lexicon
+from meritory.text.claims.lexicon import HAN, Lexicon, lexicon
 from meritory.text.claims.read import Unit
 from meritory.text.language import read_language
 from meritory.text.language import words as word_list
@@ -93,6 +93,10 @@ _NOT_RESPELLED: Final = (
     "franchis", "premise", "expertise", "precise", "concise", "paradise", "merchandise",
     "compromise", "enterprise", "disguise",
 )  # fmt: skip
+# Words that are read with what is beside them.
+_BESIDE: Final = frozenset(
+    {"'s", "is", "'d", "%", *_HOURS, *_ORDINALS, *_ORDINAL_WORDS, *_ABOUT, *_CURRENCIES}
+)
 _PREFIXES: Final = frozenset({"e", "co", "re", "pre", "non", "un", "multi", "anti", "sub"})
 
 
@@ -111,13 +115,25 @@ def spelled(units: Sequence[Unit], words: Lexicon) -> Iterator[Unit]:
         if is_done:
             is_done = False
             continue
-        if pair := _read_together(unit, following):
+        if unit.kind == "word" and _is_plain(unit.key, words.language):
+            yield unit
+        elif pair := _read_together(unit, following):
             is_done = True
             yield from pair
         elif words.language == "en" and (read := _read_english(unit, following, previous)):
             yield from read
         else:
             yield from _read_alone(unit, following, words)
+
+
+# Words repeat, and most have one spelling.
+@lru_cache(maxsize=8192)
+def _is_plain(key: str, language: str) -> bool:
+    """Return whether a word is spelled as it is, whatever is beside it."""
+    if key in _BESIDE or key in _CODES or HAN.search(key):
+        return False
+    unit = Unit("word", key)
+    return list(_word(unit, lexicon(language))) == [unit]
 
 
 def _read_english(unit: Unit, following: Unit, previous: str) -> tuple[Unit, ...]:
