@@ -4,6 +4,7 @@ Each row of bench/labels/everyday/spoken_{tune,report}.tsv is one turn of a user
 that it must leave (the header explains the columns). Some turns of one language make a session with
 short replies between them, in a project of its own. They pass the prompt hook, the end of the
 session and the background jobs on a new store. Each stored memory names the turn that it is from.
+A second set by another author, fresh_{tune,report}.tsv, has real chats in its half (--set fresh).
 Control: the same outcomes against the expectations of other turns must miss every bar.
 """
 
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from bench.authority import Report
+from bench.datasets import MissingData, data_root
+from bench.everyday_mined import read_ref, resolve
 from meritory.api.memory import Memory
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.world import SeededWorld
@@ -34,7 +37,12 @@ from meritory.text.extract import attribution
 
 Half = Literal["tune", "report"]
 SECTION: Final = "extraction"
+Texts = Literal["spoken", "fresh"]
 HALVES: Final[tuple[Half, ...]] = ("tune", "report")
+SETS: Final[tuple[Texts, ...]] = ("spoken", "fresh")
+REF: Final = "@"
+# A turn of a real chat may hold a whole file.
+MAX_TURN: Final = 10_000
 LABELS: Final = Path(__file__).resolve().parent / "labels" / "everyday"
 LANGUAGES: Final = ("en", "de", "fr", "es", "zh")
 FACTS: Final = ("fact_self", "fact_team", "fact_project")
@@ -116,16 +124,28 @@ class Run:
 # -- labels -----------------------------------------------------------------------------------
 
 
-def read_labels(half: Half, folder: Path = LABELS) -> list[Label]:
-    """Return the labels of one half."""
-    lines = (folder / f"spoken_{half}.tsv").read_text("utf-8").splitlines()
-    return [_label(line.split("\t")) for line in lines if not line.startswith("#")]
+def read_labels(half: Half, folder: Path = LABELS, texts: Texts = "spoken") -> list[Label]:
+    """Return the labels of one half; turns of a data set that is not here are left out."""
+    labels, lost = [], 0
+    for line in (folder / f"{texts}_{half}.tsv").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            try:
+                labels.append(_label(line.split("\t")))
+            except MissingData:
+                lost += 1
+    if lost:
+        print(f"{lost} turns are of data sets that are not here", file=sys.stderr)
+    return labels
 
 
 def _label(row: Sequence[str]) -> Label:
     language, kind, expect, turn, *before = row
     wanted = () if expect == NOTHING else tuple(map(_wanted, expect.split(" && ")))
-    return Label(language, kind, wanted, turn.replace("\\n", "\n"), "".join(before))
+    if turn.startswith(REF):
+        text = resolve(read_ref(turn.removeprefix(REF), MAX_TURN), data_root())
+    else:
+        text = turn.replace("\\n", "\n")
+    return Label(language, kind, wanted, text, "".join(before))
 
 
 def _wanted(text: str) -> Wanted:
@@ -346,9 +366,9 @@ def report_of(made: Run) -> Report:
     return report
 
 
-def measure(half: Half) -> Report:
+def measure(half: Half, texts: Texts = "spoken") -> Report:
     """Return the figures of one half, and of their control."""
-    return report_of(run(read_labels(half)))
+    return report_of(run(read_labels(half, texts=texts)))
 
 
 # -- output -----------------------------------------------------------------------------------
@@ -409,12 +429,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the figures; returns 1 if the report half misses a bar."""
     parser = argparse.ArgumentParser(prog="python -m bench.everyday_extraction")
     parser.add_argument("--half", choices=[*HALVES, "both"], default="both")
+    parser.add_argument("--set", choices=SETS, default="spoken", help="whose turns")
     parser.add_argument("--list-misses", action="store_true", help="list those of the tune half")
     options: Any = parser.parse_args(arguments)
     has_missed = False
     for half in HALVES if options.half == "both" else (options.half,):
-        made = run(read_labels(half))
-        print(f"{half} half\n" + "\n".join(counts(made)))
+        made = run(read_labels(half, texts=options.set))
+        print(f"{options.set} {half} half\n" + "\n".join(counts(made)))
         for check in report_of(made).checks:
             mark = "ok  " if check.is_met else "MISS"
             has_missed |= half == "report" and not check.is_met

@@ -142,14 +142,14 @@ def _former(expected: str, cells: list[str]) -> str:
     return former
 
 
-def read_ref(cell: str) -> Ref:
+def read_ref(cell: str, longest: int = MAX_CHARS) -> Ref:
     """Return the ref that a cell of a label file holds."""
     match = _REF.fullmatch(cell)
     if match is None:
         raise ValueError(f"not a ref: {cell!r}")
     data_set, file, record, start, end, digest = match.groups()
-    if not 0 < int(end) - int(start) <= MAX_CHARS:
-        raise ValueError(f"a span has 1 to {MAX_CHARS} characters: {cell!r}")
+    if not 0 < int(end) - int(start) <= longest:
+        raise ValueError(f"a span has 1 to {longest} characters: {cell!r}")
     return Ref(data_set, file, record, int(start), int(end), digest)
 
 
