@@ -28,6 +28,11 @@ def read_language(name: str) -> dict[str, Any]:
     return tomllib.loads((content or b"").decode())
 
 
+def read_bytes(name: str) -> bytes:
+    """Return the content of a file that is no text, e.g. learned weights."""
+    return get_data("meritory", f"data/language/{name}") or b""
+
+
 @cache
 def word_set(name: str, key: str) -> frozenset[str]:
     """Return a word list of a file."""

@@ -102,7 +102,10 @@ class _Reading:
     def __init__(self, memory: str, language: str, spoken: Sequence[Spoken], reply: str) -> None:
         self._memory = memory.strip().rstrip(".。!")
         self._language = language
-        self._words = _words(self._memory)
+        # "The user lives in Bergen" and "I live in Bergen" are one.
+        user = phrase(language, "the_user").match(self._memory.replace("’", "'"))
+        self._is_users = user is not None
+        self._words = _words(self._memory[user.end() if user else 0 :])
         self._content = [word for word in self._words if not self._is_function(word)]
         opens = phrase(language, "opens_revision")
         self._is_answer = any(opens.match(one.bare.replace("’", "'")) for one in spoken)
@@ -330,7 +333,8 @@ class _Reading:
     def _is_own(self, stated: Sequence[_Clause]) -> bool:
         """Return whether the memory and the turn are both about the user or the user's own."""
         ours = phrase(self._language, "ours")
-        return bool(ours.search(self._memory)) and any(ours.search(one.text) for one in stated)
+        is_own = self._is_users or ours.search(self._memory) is not None
+        return is_own and any(ours.search(one.text) for one in stated)
 
     # -- the new claim ------------------------------------------------------------------------
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Final, Literal
 
 from meritory.domain.memory import Kind, Origin, Provenance
 from meritory.domain.session import Turn
 from meritory.text.claims.compare import says_change
+from meritory.text.extract import lasting
 from meritory.text.extract.attribution import Spoken, split_sentences, turn_sentences
 from meritory.text.extract.clauses import UNSPACED, statement_end
 from meritory.text.extract.phrases import (
@@ -34,6 +36,8 @@ CONFIRMED: Final = 0.7
 # In a claim that corrects a memory.
 CORRECTED: Final = 0.9
 IMPLIED: Final = 0.5
+# In a statement that no cue matches.
+LEARNED: Final = 0.8
 CANDIDATE_LIMIT: Final = 5
 # People who introduce themselves state more than a model may propose.
 STATED_LIMIT: Final = 10
@@ -147,7 +151,8 @@ def statements(turns: Sequence[Turn]) -> Iterator[FoundClaim | Declined]:
         for sentence in spoken:
             # A short sentence may not tell its language.
             for language in languages_of((sentence.bare,), languages):
-                found = tuple(_claims(sentence, index, _usable(language, has_acted, is_denied)))
+                usable = _usable(language, has_acted, is_denied)
+                found = tuple(_claims(sentence, index, usable, language))
                 yield from found
                 if found:
                     break
@@ -245,7 +250,9 @@ def _usable(language: str, has_acted: bool, is_denied: bool) -> Iterator[Cue]:
             yield cue
 
 
-def _claims(sentence: Spoken, index: int, usable: Iterable[Cue]) -> Iterator[FoundClaim | Declined]:
+def _claims(
+    sentence: Spoken, index: int, usable: Iterable[Cue], language: str
+) -> Iterator[FoundClaim | Declined]:
     """Yield the claims that a sentence states; none if it only asks."""
     plain = sentence.bare.replace("\u2019", "'")
     lowered = plain.lower()
@@ -262,13 +269,34 @@ def _claims(sentence: Spoken, index: int, usable: Iterable[Cue]) -> Iterator[Fou
             if found:
                 yield _judged(found, cue, index, sentence.text, plain[:start])
             return
-    stop = 0
+    taken: list[tuple[int, int]] = []
+    clauses = lasting.Clauses(sentence, language)
     for start, _, end, cue in sorted(starts, key=lambda one: one[:2]):
         # A plain statement and those that continue it are one claim.
-        found = None if start < stop else _read_match(sentence, plain, cue, start, end)
+        is_new = not taken or start >= taken[-1][1]
+        found = _read_match(sentence, plain, cue, start, end) if is_new else None
         if found is not None:
-            stop = start + len(found)
-            yield _judged(found, cue, index, sentence.text, plain[:start])
+            taken.append((start, start + len(found)))
+            judged = _judged(found, cue, index, sentence.text, plain[:start])
+            yield _unless_passing(judged, cue, clauses.score(taken[-1]))
+    learned = _learned(language)
+    for start, _ in sorted(clauses.kept(taken)):
+        found = _read_match(sentence, plain, learned, start, start + 1)
+        if found is not None:
+            yield _judged(found, learned, index, sentence.text, plain[:start])
+
+
+@cache
+def _learned(language: str) -> Cue:
+    """Return a cue for the statements of a language that only the weights recognise."""
+    return Cue("fact", "fact", LEARNED, (), "", language, is_plain=True)
+
+
+def _unless_passing(found: FoundClaim | Declined, cue: Cue, score: float) -> FoundClaim | Declined:
+    """Return a claim; a plain fact is declined if the weights are sure that it does not last."""
+    if isinstance(found, Declined) or cue.way != "fact" or score >= lasting.DECLINED_SCORE:
+        return found
+    return Declined(found, "it does not look like something that lasts")
 
 
 def _read_match(sentence: Spoken, plain: str, cue: Cue, start: int, end: int) -> str | None:
