@@ -201,6 +201,7 @@ def check(labels: Sequence[Label], weights: Weights) -> Iterator[str]:
         [
             (clauses.score(span, weights), clauses.sentence.text[slice(*span)])
             for clauses, span in spoken_clauses(label)
+            if clauses.is_sentence(*span)
         ]
         for label in labels
     ]

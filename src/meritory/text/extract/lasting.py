@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -39,9 +39,7 @@ SIGNS: Final = (
     "count",
     "courtesy",
     "denies",
-    "lacks_subject",
     "narrates",
-    "orders",
     "others",
     "ours",
     "passing",
@@ -117,9 +115,20 @@ class Clauses:
         self.sentence = sentence
         self._language = language
         self._plain = sentence.bare.replace("\u2019", "'")
-        self._words = [(match.start(), match.group()) for match in _WORD.finditer(self._plain)]
-        self._signs = {
-            name: [match.span() for match in phrase(language, name).finditer(self._plain)]
+
+    @cached_property
+    def _words(self) -> list[tuple[int, str, str]]:
+        """The place of each word, and its class, as the first one of a clause and otherwise."""
+        return [
+            (match.start(), _classed(match.group(), is_first=True), _classed(match.group()))
+            for match in _WORD.finditer(self._plain)
+        ]
+
+    @cached_property
+    def _signs(self) -> dict[str, list[tuple[int, int]]]:
+        """Where the signs of the language are."""
+        return {
+            name: [match.span() for match in phrase(self._language, name).finditer(self._plain)]
             for name in SIGNS
         }
 
@@ -140,10 +149,15 @@ class Clauses:
                 found += 1
                 yield start, end
 
+    def is_sentence(self, start: int, end: int) -> bool:
+        """Return whether a clause speaks of the user or has a verb that states something."""
+        signs = (phrase(self._language, key) for key in ("ours", "verb"))
+        return any(sign.search(self._plain, start, end) for sign in signs)
+
     def words(self, start: int, end: int) -> list[str]:
         """Return the words of a span in their classes; the first one is no name."""
-        inside = [word for place, word in self._words if start <= place < end]
-        return [_classed(word, is_first=not at) for at, word in enumerate(inside)]
+        inside = [each for each in self._words if start <= each[0] < end]
+        return [first if not at else other for at, (_, first, other) in enumerate(inside)]
 
     def parts(self, span: tuple[int, int], known: frozenset[int]) -> set[str]:
         """Return the description of a clause; a word that is not known is only a rare one."""
@@ -164,9 +178,9 @@ class Clauses:
         own |= {f"b={first} {second}" for first, second in pairwise(words)}
         own |= {f"p{at}={word}" for at, word in enumerate(words[:FIRST_WORDS])}
         own |= {"s=" + " ".join(words[:2]), "t=" + " ".join(words[:3])}
-        before = seen(self.words(0, start))[-NEAR_WORDS:]
+        before = seen(self.words(0, start)[-NEAR_WORDS:])
         own |= {f"near={word}" for word in before} | {f"before={word}" for word in before[-1:]}
-        own |= {f"after={word}" for word in seen(self.words(end, len(self._plain)))[:1]}
+        own |= {f"after={word}" for word in seen(self.words(end, len(self._plain))[:1])}
         found |= {f"{language}|{part}" for part in own}
         found |= {f"has={name}" for name in _CLASSES if name in words}
         size = len(words) // (4 if UNSPACED.search(self._plain, start, end) else 2)
@@ -180,6 +194,8 @@ class Clauses:
             found.add("first")
         if end >= len(self._plain.rstrip(" .!?\u3002\uff01\uff1f")):
             found.add("last")
+        if phrase(self._language, "orders").match(self._plain, start):
+            found.add("sign=orders")
         for name, places in self._signs.items():
             if any(start <= begin and stop <= end for begin, stop in places):
                 found.add(f"sign={name}")
@@ -195,7 +211,8 @@ class Clauses:
 
     def kept(self, taken: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
         """Return the spans that are kept, best first, none of which shares words with another."""
-        scored = sorted(((self.score(span), span) for span in self.spans()), reverse=True)
+        spans = (span for span in self.spans() if self.is_sentence(*span))
+        scored = sorted(((self.score(span), span) for span in spans), reverse=True)
         kept: list[tuple[int, int]] = []
         for score, (start, end) in scored:
             if score < KEPT_SCORE:
@@ -205,7 +222,7 @@ class Clauses:
         return kept
 
 
-def _classed(word: str, *, is_first: bool) -> str:
+def _classed(word: str, *, is_first: bool = False) -> str:
     """Return a word in lower case, or its class where that says more."""
     if word[0] == "\x01":
         return "<quote>"

@@ -130,6 +130,8 @@ class _Reading:
 
     def _is_bound(self, clause: _Clause, kept: Sequence[str]) -> bool:
         """Return whether a clause is about the memory, not only the value that is over."""
+        if self._has_moved(clause):
+            return True
         shared = [word for word in kept if _has_like(clause.words, word)]
         if self._is_said:
             return self._is_bare(clause) or bool(shared) or self._is_own([clause])
@@ -274,13 +276,16 @@ class _Reading:
 
     def _by_move(self, stated: Sequence[_Clause]) -> Revision | None:
         """Return the revision by a clause in which the user moved, if the memory says where to."""
-        lives, moves = (phrase(self._language, key) for key in ("lives", "moves"))
-        if not (self._is_said and lives.search(self._memory)):
-            return None
         for clause in stated:
-            if moves.search(clause.text.replace("’", "'")) and self._new_words(clause):
+            if self._is_said and self._has_moved(clause) and self._new_words(clause):
                 return self._revision(clause, self._cleaned(clause))
         return None
+
+    def _has_moved(self, clause: _Clause) -> bool:
+        """Return whether a clause says that somebody moved, of whom the memory says where to."""
+        lives, moves = (phrase(self._language, key) for key in ("lives", "moves"))
+        is_home = lives.search(self._memory) is not None
+        return is_home and moves.search(clause.text.replace("’", "'")) is not None
 
     def _other_value(self, clause: _Clause) -> set[str]:
         """Return the words of the memory in whose place a clause has another value."""
