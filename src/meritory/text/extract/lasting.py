@@ -20,7 +20,7 @@ import numpy as np
 
 from meritory.text.extract.attribution import Spoken
 from meritory.text.extract.clauses import UNSPACED, statement_end
-from meritory.text.extract.phrases import phrase
+from meritory.text.extract.phrases import LANGUAGES, phrase
 from meritory.text.language import read_bytes
 
 WEIGHTS: Final = "extract.weights"
@@ -28,6 +28,8 @@ WEIGHTS: Final = "extract.weights"
 KEPT_SCORE: Final = 1.2
 # A plain statement that a cue matches is declined below this one.
 DECLINED_SCORE: Final = -0.7
+# Where enough real clauses taught them; elsewhere they would overrule more that is right.
+DECLINING: Final = ("en",)
 # A sentence has few statements; more starts only cost time.
 START_LIMIT: Final = 8
 MIN_CHARS: Final = 4
@@ -52,6 +54,8 @@ SIGNS: Final = (
     "turns",
     "vague",
 )
+# Whoever supposes or reports something states nothing, wherever the word for it stands.
+UNSTATED: Final = ("supposed", "supposes", "others")
 _WORD: Final = re.compile(
     r"[\u4e00-\u9fff]|\x01+|[^\W\u4e00-\u9fff_](?:[^\W\u4e00-\u9fff]|[.'/@#+:-](?=\w))*|[?!:=+&]"
 )
@@ -203,6 +207,13 @@ class Clauses:
                 found.add(f"sign before={name}")
         return found
 
+    def _supposes(self, start: int) -> bool:
+        """Return whether a clause is supposed by its first word or by what is before it."""
+        first = _WORD.search(self._plain, start)
+        before = self._plain[: first.end()] + " " if first else ""
+        # A short sentence is read in several languages, and none of them may see a supposition.
+        return any(phrase(language, "supposed").search(before) for language in LANGUAGES)
+
     def score(self, span: tuple[int, int], weights: Weights | None = None) -> float:
         """Return how sure it is that a clause states something lasting; 0 is undecided."""
         known = weights or shipped()
@@ -211,7 +222,11 @@ class Clauses:
 
     def kept(self, taken: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
         """Return the spans that are kept, best first, none of which shares words with another."""
-        spans = (span for span in self.spans() if self.is_sentence(*span))
+        if any(phrase(self._language, name).search(self._plain) for name in UNSTATED):
+            return []
+        spans = (
+            span for span in self.spans() if self.is_sentence(*span) and not self._supposes(span[0])
+        )
         scored = sorted(((self.score(span), span) for span in spans), reverse=True)
         kept: list[tuple[int, int]] = []
         for score, (start, end) in scored:

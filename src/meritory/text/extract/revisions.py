@@ -130,7 +130,7 @@ class _Reading:
 
     def _is_bound(self, clause: _Clause, kept: Sequence[str]) -> bool:
         """Return whether a clause is about the memory, not only the value that is over."""
-        if self._has_moved(clause):
+        if self._content and self._content[-1] not in kept and self._has_moved(clause):
             return True
         shared = [word for word in kept if _has_like(clause.words, word)]
         if self._is_said:

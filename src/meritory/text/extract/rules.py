@@ -294,7 +294,8 @@ def _learned(language: str) -> Cue:
 
 def _unless_passing(found: FoundClaim | Declined, cue: Cue, score: float) -> FoundClaim | Declined:
     """Return a claim; a plain fact is declined if the weights are sure that it does not last."""
-    if isinstance(found, Declined) or cue.way != "fact" or score >= lasting.DECLINED_SCORE:
+    is_judged = cue.way == "fact" and cue.language in lasting.DECLINING
+    if isinstance(found, Declined) or not is_judged or score >= lasting.DECLINED_SCORE:
         return found
     return Declined(found, "it does not look like something that lasts")
 
