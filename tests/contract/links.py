@@ -147,3 +147,41 @@ class Links:
         assert store.undecided_links("default", "alike", 9) == []
         (kept,) = store.links_of("default", pair)
         assert kept.decision == "separate"
+
+    def test_an_unsure_link_is_no_chain_and_leads_to_what_is_present(self, store: Store) -> None:
+        moments = [NOW + timedelta(days=n) for n in range(1, 6)]
+        insert(
+            store,
+            *(record(n, created_at=at) for n, at in enumerate(moments[:2], start=1)),
+            record(3, superseded_by=memory_id(4), created_at=moments[2]),
+            record(4, created_at=moments[3]),
+            record(5, created_at=moments[4], project="heron"),
+        )
+        chained(store, link(1, 2, "unsure"), link(1, 3, "unsure"), link(2, 5, "unsure"))
+
+        def values(*numbers: int, user: str = "default") -> list[tuple[str, str, bool]]:
+            ids = [memory_id(n) for n in numbers]
+            found = store.unsure_values(Scope(user), ids, NOW)
+            return [(one.older_id[-1], one.newer_id[-1], one.is_present) for one in found]
+
+        reached = [("1", "2", True), ("1", "3", False), ("1", "4", True)]
+        assert values(1) == reached
+        # Unsure steps do not add up: 5 is no value of 1; and another project does not see it.
+        assert values(1, 2, 3, 4) == [*reached, ("2", "5", False)]
+        assert values(1, user="eve") == values(4) == []
+        assert steps(store, 1, 2) == set()
+        assert store.earlier_values("default", [memory_id(2)]) == []
+        assert store.open_links("default", 9) == []
+        assert len(store.undecided_links("default", "unsure", 9)) == 3
+
+    def test_a_decided_unsure_link_is_sure_or_none(self, store: Store) -> None:
+        insert(store, record(1), record(2), record(3))
+        chained(store, link(1, 2, "unsure"), link(1, 3, "unsure"))
+        for number, decision in ((2, "newer"), (3, "separate")):
+            pair = (memory_id(1), memory_id(number))
+            store.write(
+                "default",
+                lambda t, pair=pair, to=decision: t.decide_link("default", *pair, to, "a", NOW),
+            )
+        assert store.unsure_values(Scope(), [memory_id(1)], NOW) == []
+        assert steps(store, 1) == {"1>2"}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from meritory.text.claims.lexicon import HAN, LANGUAGES, lexicon
 from meritory.text.language import pattern, word_set
@@ -26,6 +25,7 @@ _NEAR_NUMBER: Final = 3
 _OPENING_WORDS: Final = 3
 _MOST: Final = 3
 _WORDS: Final = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][a-z]{1,2}(?![a-z]))?")
+_DIGITS: Final = frozenset("0123456789")
 _ENGLISH: Final = frozenset({"the", "a", "is", "my", "i", "to", "of", "for", "in", "we", "and"})
 
 NAMES: Final = (
@@ -39,8 +39,7 @@ NAMES: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(NamedTuple):
     """What is read of one text."""
 
     words: tuple[str, ...]
@@ -62,6 +61,14 @@ class Sight:
     adds: bool
     is_english: bool
 
+    @property
+    def may_be_newer(self) -> bool:
+        """Whether it has a number, a negation, or a word of change or of progress.
+
+        Few texts without them give a claim a newer value, and most texts have none of them.
+        """
+        return bool(self.numbers or self.changed_count or self.progress_count or self.is_negated)
+
 
 @lru_cache(maxsize=4_096)
 def sight(text: str) -> Sight:
@@ -70,27 +77,17 @@ def sight(text: str) -> Sight:
     typed = _WORDS.findall(read)
     words = tuple([word.lower() for word in typed])
     lists = _lists()
-    stems: list[str] = []
+    content = frozenset(words) - lists.stop
+    numbers = frozenset([word for word in content if word[0] in _DIGITS])
+    content -= numbers
+    stems = [word[:_STEM_CHARS] for word in words if word in content]
+    names = [word.lower() for word in typed[1:] if word[0].isupper()]
     near: set[str] = set()
-    numbers: set[str] = set()
-    names: set[str] = set()
-    places: list[int] = []
-    for at, word in enumerate(words):
-        if word[0].isdigit():
-            numbers.add(word)
-            places.append(at)
-        elif word not in lists.stop:
-            stems.append(word[:_STEM_CHARS])
-            if at and typed[at][0].isupper():
-                names.add(word)
-    for at in places:
+    for at in [at for at, word in enumerate(words) if word in numbers] if numbers else ():
         around = words[max(0, at - _NEAR_NUMBER) : at + _NEAR_NUMBER + 1]
-        near.update(
-            [word[:_STEM_CHARS] for word in around if word not in lists.stop and word.isalpha()]
-        )
-    changed = {word[:_CUE_CHARS] for word in words} & lists.changed
-    progress = {word[:_CUE_CHARS] for word in words} & lists.progress
-    changed_count, progress_count = len(changed), len(progress)
+        near.update([word[:_STEM_CHARS] for word in around if word in content])
+    starts = {word[:_CUE_CHARS] for word in words}
+    changed_count, progress_count = len(starts & lists.changed), len(starts & lists.progress)
     if HAN.search(read):
         # Chinese has no spaces: each character counts as a word.
         characters = HAN.findall(read)
@@ -106,21 +103,18 @@ def sight(text: str) -> Sight:
         first=stems[0] if stems else "",
         last=stems[-1] if stems else "",
         opener=words[0] if is_named else "",
-        names=frozenset(names),
-        numbers=frozenset(numbers),
+        names=content.intersection(names),
+        numbers=numbers,
         amounts=frozenset(near),
         changed_count=min(changed_count, _MOST),
         progress_count=min(progress_count, _MOST),
-        is_negated=not lists.negations.isdisjoint(kinds) or any(w[-3:] in _NOT for w in words),
+        is_negated="n't" in read or "n’t" in read or not lists.negations.isdisjoint(kinds),
         is_question=read.rstrip()[-1:] in {"?", "？"},
         is_first_person=not lists.first_person.isdisjoint(kinds),
         has_month=not lists.dates.isdisjoint(kinds),
         adds=not lists.additive.isdisjoint(kinds),
         is_english=not _ENGLISH.isdisjoint(kinds),
     )
-
-
-_NOT: Final = frozenset({"n't", "n’t"})
 
 
 def features(old: Sight, new: Sight, cosine: float) -> tuple[float, ...]:
@@ -172,8 +166,7 @@ def features(old: Sight, new: Sight, cosine: float) -> tuple[float, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lists:
+class _Lists(NamedTuple):
     stop: frozenset[str]
     negations: frozenset[str]
     additive: frozenset[str]

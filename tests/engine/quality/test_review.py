@@ -317,3 +317,14 @@ def test_of_too_many_pairs_the_most_used_stay(
     # An answer is no link of no use.
     assert len(memory.services.store.links_of("default", [decided[0].id])) == 1
     assert review.prune(memory.services, "eve") == 0
+
+
+def test_unsure_pairs_come_below_all_others(memory: Memory) -> None:
+    used, _ = pair(memory, "d one", "d two", "unsure")
+    pair(memory, "e one", "e two")
+    shown(memory, used, 9)
+    assert asked(memory) == ["e one / e two", "d one / d two"]
+    item = memory.review().results[1]
+    assert (item.kind, item.actions[0]) == ("unsure", "newer")
+    memory.decide(item.id, "keep")
+    assert asked(memory) == ["e one / e two"]

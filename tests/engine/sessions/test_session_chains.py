@@ -10,7 +10,7 @@ from typing import Any
 
 from session_kit import HERON, TERSE, Desk, filler
 
-from meritory.domain.quality import MemoryLink
+from meritory.domain.quality import LinkKind, MemoryLink
 from meritory.engine import pipeline
 from meritory.engine.memories.write import indexed
 from meritory.engine.sessions.prompt import PromptRequest
@@ -34,11 +34,11 @@ def chained(desk: Desk, *texts: str, **fields: object) -> list[str]:
     return ids
 
 
-def link(desk: Desk, older: str, newer: str) -> None:
+def link(desk: Desk, older: str, newer: str, kind: LinkKind = "newer") -> None:
     planted = MemoryLink(
         older_id=older,
         newer_id=newer,
-        kind="newer",
+        kind=kind,
         cosine=0.9,
         reason="test",
         at=desk.clock.now,
@@ -311,3 +311,43 @@ def test_a_start_about_an_event_keeps_the_order_of_relevance(desk: Desk) -> None
     asked = "did the office have bread when the bakery that delivers it was Krume?"
     shown = [one.id for one in desk.memory.session("run", context=asked).memories]
     assert shown.index(former) < shown.index(latter)
+
+
+def doubted(desk: Desk, *texts: str) -> list[str]:
+    """Store texts a day apart, each probably a newer value than the one before."""
+    ids: list[str] = []
+    for text in texts:
+        ids += desk.note(text)
+        desk.clock.go(days=1)
+    for older, newer in itertools.pairwise(ids):
+        link(desk, older, newer, "unsure")
+    return ids
+
+
+def test_a_start_shows_both_values_of_an_unsure_chain_the_newer_one_first(desk: Desk) -> None:
+    old, new = doubted(desk, OLD, "Heron goes by bus")
+    desk.note(HERON, TERSE)
+    session = desk.memory.session("run", context=ASKED)
+    ids = [one.id for one in session.memories]
+    assert ids.index(new) + 1 == ids.index(old)
+    handle = {one.id: one.handle for one in session.memories}
+    assert dates(session.inject)[handle[old]] == "said 2 Mar 2026"
+    assert desk.memory.session("run", context=ASKED).inject == session.inject
+
+
+def test_a_prompt_gets_both_values_of_an_unsure_chain_the_newer_one_first(desk: Desk) -> None:
+    desk.note(HERON)
+    session = desk.memory.session("run", context="where is heron?")
+    old, new = doubted(desk, OLD, "Heron goes by bus")
+    served = session.prompt(ASKED)
+    assert [one.id for one in served.memories] == [new, old]
+    assert dates(served.inject) == {served.memories[1].handle: "said 2 Mar 2026"}
+    assert desk.rows()[new].candidate.was_injected
+
+
+def test_a_question_about_an_event_keeps_the_order_of_relevance(desk: Desk) -> None:
+    desk.note(HERON)
+    session = desk.memory.session("run", context="where is heron?")
+    old, _ = doubted(desk, OLD, "Heron goes by bus")
+    served = session.prompt("when did the release train leave from platform osprey?")
+    assert [one.id for one in served.memories] == [old]

@@ -5,6 +5,7 @@ The decisions are pure; `write` applies them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -138,8 +139,10 @@ def near_or_related(news: Sequence[str], floor: float) -> Callable[[int, str, fl
 
 def _likelihood(old: str, new: str, cosine: float) -> float:
     """Return how far above its threshold the model holds a text for a newer value of another."""
-    model = succession_model()
-    return float(model.score(features(sight(old), sight(new), cosine))) - model.threshold
+    seen, model = sight(new), succession_model()
+    if not seen.may_be_newer:
+        return -math.inf
+    return float(model.score(features(sight(old), seen, cosine))) - model.threshold
 
 
 def _is_apart(old: _Text, new: _Text) -> bool:
