@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,19 @@ def test_a_linked_pair_is_a_chain_and_in_one_direction() -> None:
         everyday_questions._link(memory, [first], [second])
         assert everyday_pairs.relation(memory, first, second) == "chained"
         assert everyday_pairs.relation(memory, second, first) == "apart"
+
+
+def test_an_unsure_link_is_told_from_a_chain() -> None:
+    texts = ("I've collected 14 beer mats since spring", "I now have 19 beer mats in my collection")
+    pair = Pair("en", "made", "newer", *texts)
+    (made,) = everyday_pairs.outcomes([pair])
+    assert made.relation == "unsure"
+    wrong = [replace(made, pair=replace(pair, expected="other"))] * 9
+    found = [check.is_met for check in everyday_pairs.chains_of(wrong, "made").checks]
+    assert found == [True, False]
+    sure = [replace(one, relation="chained") for one in wrong]
+    found = [check.is_met for check in everyday_pairs.chains_of(sure, "made").checks]
+    assert found == [False, True]
 
 
 def test_linked_texts_are_answered_by_the_newer_one() -> None:
@@ -200,7 +214,7 @@ def test_the_control_runs_on_the_labels(
     arguments = ["--control", "--section", "pairs", "--half", "tune", "--labels", labelling]
     assert everyday.main(arguments) == 0
     lines = [line for line in capsys.readouterr().out.split("\n") if line.startswith("ok")]
-    assert len(lines) == 2 and all(f"pairs {name}  " in line for line in lines)
+    assert len(lines) == 3 and all(f"pairs {name}  " in line for line in lines)
 
 
 def test_both_labellings_have_the_same_texts() -> None:

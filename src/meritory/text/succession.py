@@ -16,7 +16,7 @@ from meritory.text.claims.lexicon import HAN, LANGUAGES, lexicon
 from meritory.text.language import pattern, word_set
 from meritory.text.words import STOP_WORDS
 
-# Longer texts state several things; only their beginning is read.
+# Longer texts state several things, so that one of them says little about another text.
 READ_CHARS: Final = 400
 _STEM_CHARS: Final = 5
 _CUE_CHARS: Final = 6

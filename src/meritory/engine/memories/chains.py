@@ -23,8 +23,6 @@ from meritory.text.time import asks_about_past, date_text, may_change
 ALIKE_LIMIT = 3
 # Two texts look alike if neither has more words of its own than this.
 ALIKE_OWN_WORDS = 3
-# So many of the best memories bring the probably newer one that no search found.
-BRINGING = 5
 # So many of the latest values are considered for each memory.
 _CONSIDERED = 3
 # So many earlier values are read for one question about the past.
@@ -247,10 +245,10 @@ def unsure_values(
     return found
 
 
-def newer_first(memory_ids: Sequence[str], newer: Mapping[str, str]) -> list[str]:
-    """Return ids in order, the newer one of a memory right before it; a missing one is added.
+def newer_first(memory_ids: Sequence[str], newer: Mapping[str, str], bringing: int) -> list[str]:
+    """Return ids in order, the newer one of a memory right before it.
 
-    Only the best memories bring one that is missing: each takes a place.
+    So many of the best memories bring one that is missing, which takes a place of its own.
     """
     order = list(memory_ids)
     for place, old_id in enumerate(memory_ids):
@@ -262,7 +260,7 @@ def newer_first(memory_ids: Sequence[str], newer: Mapping[str, str]) -> list[str
             if order.index(new_id) > at:
                 order.remove(new_id)
                 order.insert(at, new_id)
-        elif place < BRINGING:
+        elif place < bringing:
             order.insert(at, new_id)
     return order
 

@@ -21,7 +21,7 @@ from meritory.store.contract.memories import Near
 from meritory.text.claims import compare, cue_words
 from meritory.text.claims.compare import Survivor
 from meritory.text.claims.reading import Claim, read_claim
-from meritory.text.succession import features, sight
+from meritory.text.succession import READ_CHARS, features, sight
 
 # From this cosine a neighbour is reported as similar, by embedder (ADR 0005).
 GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
@@ -139,9 +139,9 @@ def near_or_related(news: Sequence[str], floor: float) -> Callable[[int, str, fl
 
 def _likelihood(old: str, new: str, cosine: float) -> float:
     """Return how far above its threshold the model holds a text for a newer value of another."""
-    seen, model = sight(new), succession_model()
-    if not seen.may_be_newer:
+    if max(len(old), len(new)) > READ_CHARS or not (seen := sight(new)).may_be_newer:
         return -math.inf
+    model = succession_model()
     return float(model.score(features(sight(old), seen, cosine))) - model.threshold
 
 

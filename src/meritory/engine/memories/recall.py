@@ -52,6 +52,9 @@ _READ_AHEAD = MAX_PLACES
 STATE_KINDS: tuple[Kind, ...] = ("episode", "decision")
 STATE_SCORE = 0.5
 STATE_NOTE = "the state of the work: newest first"
+# So many of the best results bring what is probably newer and was not found: further ones cost
+# other results more places than they mend.
+BRINGING = 1
 FLUSH_INTERVAL_MS = 2_000
 # The most memories in one write, and the number of waiting memories that starts a flush.
 FLUSH_MEMORIES = 1_000
@@ -175,9 +178,8 @@ def _newer_first(store: Store, scope: Scope, best: list[_Ranked], now: datetime)
     newer = unsure_values(store, scope, list(ranked), now)
     for old_id, memory in newer.items():
         ranked.setdefault(memory.id, ranked[old_id]._replace(memory=memory))
-    order = newer_first(
-        [one.memory.id for one in best], {old_id: one.id for old_id, one in newer.items()}
-    )
+    ids = {old_id: one.id for old_id, one in newer.items()}
+    order = newer_first([one.memory.id for one in best], ids, BRINGING)
     return [ranked[memory_id] for memory_id in order]
 
 

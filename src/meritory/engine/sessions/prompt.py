@@ -442,9 +442,9 @@ def _put_newer_first(run: PromptRun) -> None:
         return
     known = {one.id: one for one in (*newer.values(), *run.memories)}
     scores = {one.memory_id: one.final_score for one in run.candidates}
-    order = newer_first(
-        [one.id for one in run.memories], {old_id: one.id for old_id, one in newer.items()}
-    )
+    ids = {old_id: one.id for old_id, one in newer.items()}
+    # A prompt shows few memories, and an agent believes an older value that stands alone.
+    order = newer_first([one.id for one in run.memories], ids, len(run.memories))
     run.memories = tuple(known[memory_id] for memory_id in order)
     ranked = {one.id: _unranked(one, scores.get(old, 1.0), "recall") for old, one in newer.items()}
     added = (ranked[memory_id] for memory_id in order if memory_id in ranked.keys() - scores.keys())
