@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from bench.streams_rows import (
     product_rankings,
     served_baseline,
 )
-from bench.streams_types import Stream, StreamSession
+from bench.streams_types import Stream, StreamMemory, StreamSession
 from meritory import Memory
 from meritory.domain.session import Candidate
 from meritory.domain.world import SeededWorld
@@ -79,15 +80,7 @@ class Keeper:
         """Store new memories, update changed ones and forget deleted ones."""
         known = {one.id: one.text_before(moment) for one in self._stream.memories}
         fresh = [one for one in self._stream.memories if known[one.id] and one.id not in self.ids]
-        results = self._memory.remember_many(
-            {
-                "content": known[one.id],
-                "project": one.project,
-                "created_at": one.created_at,
-                "on_similar": "keep",
-            }
-            for one in fresh
-        )
+        results = self._memory.remember_many(self._item(one, str(known[one.id])) for one in fresh)
         for one, result in zip(fresh, results, strict=True):
             if result.memory is None or result.outcome != "stored":
                 raise RuntimeError(f"{one.id} was not stored: {result.reason or result.error}")
@@ -95,6 +88,15 @@ class Keeper:
             self._texts[one.id] = str(known[one.id])
         for one_id in [one_id for one_id, text in self._texts.items() if text != known[one_id]]:
             self._renew(one_id, known[one_id])
+
+    def _item(self, one: StreamMemory, text: str) -> dict[str, Any]:
+        """Return what is stored of a new memory."""
+        return {
+            "content": text,
+            "project": one.project,
+            "created_at": one.created_at,
+            "on_similar": "keep",
+        }
 
     def _renew(self, one_id: str, text: str | None) -> None:
         if text is None:

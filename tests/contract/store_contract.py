@@ -28,6 +28,7 @@ from contract.refusals import Refusals
 from contract.roundtrip import RoundTrip
 from contract.rules import Rules
 from contract.scoping import Scoping
+from contract.searches import Searches
 from contract.sessions import Sessions
 from contract.shelf import Shelf
 from contract.upkeep import Upkeep
@@ -48,6 +49,7 @@ class StoreContract(
     Sessions,
     Learning,
     Comparisons,
+    Searches,
     Feedback,
     Rules,
     Upkeep,

@@ -12,6 +12,7 @@ from meritory.model import canary
 from meritory.model.base import RankingQuery, TrainingExample
 from meritory.model.ranker import Ranker
 from meritory.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
+from meritory.rank.search_features import SEARCH_FEATURE_VERSION, SEARCH_FEATURES
 from meritory.settings import SETTINGS
 from meritory.store.sqlite.engine import connect
 from meritory.store.sqlite.store import SqliteStore
@@ -42,6 +43,12 @@ def test_every_feature_is_there_in_its_order_with_a_meaning() -> None:
     assert f"one row of {count} numbers per candidate" in INSIDE
     assert f"the sum of its {count} features" in INSIDE
     assert f" of {count} features with the largest effect" in GUIDE
+
+
+def test_every_feature_of_a_search_is_there_in_its_order() -> None:
+    told = section(INSIDE, "Searches")
+    assert named(told) == list(SEARCH_FEATURES)
+    assert f"`SEARCH_FEATURE_VERSION` {SEARCH_FEATURE_VERSION}," in told
 
 
 def test_every_gate_is_there_with_its_limit() -> None:

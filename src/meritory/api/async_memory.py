@@ -105,6 +105,7 @@ class AsyncSession(RunningSession):
         return self._sync._state()
 
     prompt = on_thread(Session.prompt)
+    recall = on_thread(Session.recall)
     reply = on_thread(Session.reply)
     rate = on_thread(Session.rate)
     compact = on_thread(Session.compact)

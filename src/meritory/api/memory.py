@@ -309,14 +309,30 @@ class Memory:
     # -- reading --------------------------------------------------------------------------
 
     @verb
-    def recall(self, query: str, limit: int | None = None, explain: bool = False) -> list[Recalled]:
-        """Return the memories that answer a query best; `explain` adds the parts of each score."""
+    def recall(
+        self,
+        query: str,
+        limit: int | None = None,
+        explain: bool = False,
+        session: str | None = None,
+    ) -> list[Recalled]:
+        """Return the memories that answer a query best; `explain` adds the parts of each score.
+
+        With the key of a running session the search is recorded, and learned from at its end.
+        """
         from meritory.domain.policy import RECALL_LIMIT
         from meritory.engine.memories import recall
 
         wanted = RECALL_LIMIT if limit is None else limit
         with self.services.observer.timed("recall"):
-            hits = recall.recall(self.services, self.scope, query, wanted, explain=explain)
+            hits = recall.recall(
+                self.services,
+                self.scope,
+                query,
+                wanted,
+                explain=explain,
+                session=session,
+            )
         if self.services.counter is not None:
             self.services.counter.add(self.scope.user, [hit.memory.id for hit in hits])
         return hits

@@ -270,6 +270,10 @@ class RemoteSession(Session):
         arguments = {"text": _whole(require_text("a prompt", text)), "feedback": _ratings(feedback)}
         return self._note(self._ask("prompt", Served, **arguments))
 
+    def recall(self, query: str, limit: int | None = None) -> list[Recalled]:
+        arguments = {"query": query, "limit": limit, "session": self.key}
+        return self._backend.ask("recall", list[Recalled], arguments)
+
     def reply(self, text: str) -> RatingsTaken:
         # Ratings are at the end of a reply, so the end of a very long one must arrive.
         return self._ask("reply", RatingsTaken, text=(_whole(text) or "")[-TEXT_SENT_CHARS:])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from meritory.api.embedded import EmbeddedBackend
     from meritory.api.remote import RemoteBackend
-    from meritory.domain.memory import Scope
+    from meritory.domain.memory import Recalled, Scope
     from meritory.engine.sessions.context import StartRequest
     from meritory.engine.sessions.packing import Served, ShownMemory
     from meritory.engine.sessions.ratings import RatingsTaken
@@ -93,6 +93,15 @@ class Session(RunningSession):
         ranking = served.ranking or state.ranking
         self._served = replace(state, memories=state.memories + new, ranking=ranking)
         return served
+
+    def recall(self, query: str, limit: int | None = None) -> list[Recalled]:
+        """Return the memories that answer a query best; recall learns from what helped of them."""
+        from meritory.domain.policy import RECALL_LIMIT
+        from meritory.engine.memories import recall
+
+        services, wanted = self._backend.services, RECALL_LIMIT if limit is None else limit
+        with services.observer.timed("recall"):
+            return recall.recall(services, self._scope, query, wanted, session=self.key)
 
     def reply(self, text: str) -> RatingsTaken:
         """Take the ratings at the end of the agent's reply."""

@@ -37,7 +37,7 @@ from meritory.cli.output import (
 )
 from meritory.cli.sessions import content_of, find_session
 from meritory.domain.errors import InputError, NotFound
-from meritory.domain.predictor import ComparisonQuery
+from meritory.domain.predictor import SURFACES, ComparisonQuery
 from meritory.domain.world import parse_moment
 from meritory.text.normalize import shown
 
@@ -51,6 +51,12 @@ _short = number(".2f")
 _decimal = number(".3f")
 _minute = number("%Y-%m-%d %H:%M")
 _list_limit = limit_option(20, 1_000)
+_surface_option = click.option(
+    "--surface",
+    type=click.Choice(["start", *SURFACES]),
+    default="start",
+    help="Session starts, recall, or the prompts after the first. Default: start.",
+)
 
 
 @group("predictor", "meritory predictor status", default="status")
@@ -205,6 +211,17 @@ _ENTITIES = RecordView(
 )
 
 
+_SURFACES = RecordView(
+    Field("surface", "surface", style="magenta"),
+    Field("phase", "phase"),
+    Field("", "influence", lambda row: f"{1 - row['alpha']:.0%}"),
+    Field("searches", "searches"),
+    Field("success_rate", "success", show=_short),
+    Field("", "model", lambda row: f"v{row['model_version']}", style="cyan"),
+    Field("failures", "rejected"),
+)
+
+
 @command("status", "meritory predictor status", parent=predictor)
 def status() -> Answer:
     """Show the progress of the predictor, its influence, and why."""
@@ -223,6 +240,7 @@ def status() -> Answer:
         state,
         Fields(_status_pairs(state)),
         *_WEIGHINGS.blocks(weighings, "", "Results of each baseline weight in past sessions:"),
+        *_SURFACES.blocks(state["surfaces"], "", "The models of searches and of later prompts:"),
         *_PROJECTS.blocks(state["project_success_rates"], ""),
         *_ENTITIES.blocks(state["entity_success_rates"], ""),
     )
@@ -314,6 +332,7 @@ _COMPARISONS = RecordView(
 )
 @click.option("--since", metavar="TIME", help="Only from this date or time on.")
 @click.option("--until", metavar="TIME", help="Only up to this date or time.")
+@_surface_option
 @_list_limit
 @click.option(
     "--offset",
@@ -321,11 +340,13 @@ _COMPARISONS = RecordView(
     type=click.IntRange(0, OFFSET_MAX),
     help="How many of the latest to skip.",
 )
-def comparisons(since: str | None, until: str | None, **wanted: Any) -> Answer:
+def comparisons(since: str | None, until: str | None, surface: str, **wanted: Any) -> Answer:
     """Compare the learned order with the baseline in each session, latest first.
 
-    Both are measured by NDCG@10 against the labels of the session.
+    Both are measured by NDCG@10 against the labels of the session. With --surface recall or prompt
+    the rows are the searches of sessions.
     """
+    from meritory.engine.predictor.status import comparisons_of
     from meritory.server.routes.predictor import ComparisonOut
     from meritory.server.table import to_json
 
@@ -335,7 +356,7 @@ def comparisons(since: str | None, until: str | None, **wanted: Any) -> Answer:
         **wanted,
     )
     with opened_services() as (services, user):
-        records = services.store.comparisons(user, query)
+        records = comparisons_of(services.store, user, surface, query)
     if not records:
         note("no matching comparisons; a session is compared when it has ended and was judged")
     plain = {
@@ -423,6 +444,7 @@ def audit(key: str, limit: int) -> Answer:
 _RUNS = RecordView(
     Field("id", read="at"),
     Field("at", "when", show=_minute, style="dim"),
+    Field("surface", "surface", style="magenta"),
     Field("", "model", lambda run: f"v{run.model_version} {run.scorer}", style="cyan"),
     Field("reason", "because of"),
     Field("sample_count", "sessions"),
@@ -500,11 +522,11 @@ def train() -> Answer:
     from meritory.engine.predictor import admin
 
     with opened_services() as (services, user):
-        before = services.store.training_runs(user, 1)
+        before = services.store.training_runs(user, 1, "start")
         ordered = admin.train_now(services, user)
         with bar("training"):
             admin.run_training(services)
-        after = services.store.training_runs(user, 1)
+        after = services.store.training_runs(user, 1, "start")
     plain = {"job": ordered.job, "reason": ordered.reason}
     if after == before:
         note("another process trains it; `meritory predictor status` shows the result")
@@ -523,18 +545,20 @@ def train() -> Answer:
 
 @command("rollback", "meritory predictor rollback 3", parent=predictor)
 @click.argument("version", required=False, type=click.IntRange(min=0))
-def rollback(version: int | None) -> Answer:
+@_surface_option
+def rollback(version: int | None, surface: str) -> Answer:
     """Activate an earlier model.
 
     VERSION is one that `meritory predictor status` lists. Default: the previous one. 0 is the base
     model that every predictor starts from.
     """
-    from meritory.engine.predictor.rollback import rollback as roll_back
+    from meritory.engine.predictor.rollback import rollback_any
     from meritory.engine.predictor.state import known_state
 
     with opened_services() as (services, user):
-        former = known_state(services, user).version
-        run = roll_back(services, user, version)
+        state = known_state(services, user)
+        former = next((state.surface(one) for one in SURFACES if one == surface), state).version
+        run = rollback_any(services, user, surface, version)
     plain = {**RecordView("model_version scorer").json(run), "former_version": former}
     return Answer(plain, f"model {run.model_version} is active in place of {former}")
 

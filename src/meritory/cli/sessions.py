@@ -244,6 +244,15 @@ _FEATURES = RecordView(
     Field("weight", "weight", show=number("+.3f")),
     Field("adds", "adds", show=number("+.3f")),
 )
+_SEARCHES = RecordView(
+    Field("", "search", lambda one: f"{one['surface']} {one['number']}", style="cyan"),
+    Field("formula_rank", "formula"),
+    Field("", "learned", lambda one: f"{one['learned_rank']} (v{one['model_version']})"),
+    Field("candidates", "of"),
+    Field("alpha", "alpha", show=number("g")),
+    Field("was_shown", "returned"),
+    Field("label", "label", show=_decimal),
+)
 _METHODS = RecordView(
     Field("id", "ranking", style="cyan"),
     Field("", "NDCG@10", "ndcg.mean", _decimal),
@@ -278,9 +287,10 @@ def why_blocks(explained: Explained) -> list[Block]:
         ("verdict", verdict),
         ("because", "\n".join(explained["reasons"])),
     ]
+    searches = _SEARCHES.blocks(explained["searches"], "")
     if not explained["was_candidate"]:
-        return [Fields(pairs)]
-    blocks: list[Block] = [Fields([*pairs, *_numbers(explained)])]
+        return [Fields(pairs), *searches]
+    blocks: list[Block] = [Fields([*pairs, *_numbers(explained)]), *searches]
     blocks += _PARTS.blocks(explained["baseline"]["parts"], "")
     weighed = [one for one in explained["predictor"]["features"] if "adds" in one]
     if weighed:

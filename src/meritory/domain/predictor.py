@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +15,10 @@ TIE = 0.5
 # Of the relevance scores of a comparison; the candidates have the labels themselves.
 RELEVANCE_DECIMALS = 4
 Winner = Literal["predictor", "baseline", "tie"]
+# What a learned order is served on besides session starts, each with a model and a record of its
+# own: the searches of agents and programs, and the prompts after the first.
+Surface = Literal["recall", "prompt"]
+SURFACES: tuple[Surface, ...] = get_args(Surface)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,43 @@ class Comparison:
         return "predictor" if self.predictor_won > TIE else "baseline"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankedSearch:
+    """A search within a session: its candidates as served and, later, what helped of them."""
+
+    surface: Surface
+    at: datetime
+    # The model that scored it, and the weight of the formula in what was served.
+    model_version: int
+    alpha: float
+    feature_version: int
+    # In the order of the formula. Empty in place of an id that was erased.
+    memory_ids: tuple[str, ...]
+    # The places among these of what the agent got, in the order it got them.
+    shown: tuple[int, ...]
+    predictor_ranks: tuple[int, ...]
+    # One row after the other, one row per candidate.
+    features: NDArray[np.float64]
+    # Its number in the session, from 1.
+    number: int = 0
+    # Of each candidate; empty until the session is labelled, None without a label.
+    labels: tuple[float | None, ...] = ()
+    # As in a comparison of a session's rankings.
+    predictor_ndcg: float | None = None
+    baseline_ndcg: float | None = None
+    predictor_won: float | None = None
+    reason: str | None = None
+    success_rate: float | None = None
+    alpha_after: float | None = None
+    replay_ndcg: tuple[float, ...] = ()
+    replay_log_rank: tuple[float, ...] = ()
+
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """Return the features with a row per candidate."""
+        return self.features.reshape(len(self.memory_ids), -1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonQuery:
     """A page of comparisons, latest first."""
@@ -101,6 +142,8 @@ class TrainingRun:
     train_validation_failures: int = 0
     drift_resets: int = 0
     error: str | None = None
+    # "start", or the surface that the model is for.
+    surface: str = "start"
 
 
 @dataclass(frozen=True, slots=True)

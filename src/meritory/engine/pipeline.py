@@ -20,8 +20,10 @@ from meritory.engine.jobs.runner import EXTRACT_JOB, RULE_JOB, Effect, Handler
 from meritory.engine.learning.compare import compare
 from meritory.engine.learning.judge import judge
 from meritory.engine.learning.label import label_memories
+from meritory.engine.learning.searches import compare_searches
 from meritory.engine.predictor.state import TRAIN_JOB
 from meritory.engine.predictor.train_job import train
+from meritory.engine.predictor.train_surface import train_surfaces
 from meritory.engine.quality.extraction import extract_by_model, extract_by_rules, summarise
 from meritory.engine.quality.janitor import JANITOR_JOB, run_sweep
 from meritory.engine.quality.maintenance import RETENTION_JOB, erase_expired
@@ -256,6 +258,8 @@ LEARN = (
         "ratings, hits and verdict as one label; belief",
     ),
     Stage("compare", compare, 50.0, "both rankings against the labels; the predictor's influence"),
+    Stage("searches", compare_searches, 50.0, "the same for each search of the session"),
+    Stage("fit", train_surfaces, 300.0, "challengers for recall and prompts, and their gates"),
 )
 EXTRACT = (
     Stage("rules", extract_by_rules, 50.0, "explicit statements of the user, by the write path"),

@@ -18,7 +18,7 @@ import numpy as np
 from meritory.domain.errors import MeritoryError
 from meritory.model.base import Floats, Model, RankingQuery, Rows, TrainingExample
 from meritory.model.checkpoint import read, restored
-from meritory.rank.features import FEATURES
+from meritory.rank.features import FEATURES, START_LAYOUT
 from meritory.rank.metrics import bootstrap_interval, ndcg_at
 
 # One session in this many is kept out of training, to examine models on.
@@ -36,7 +36,6 @@ BEST_TOLERANCE: Final = 0.03
 # How sure the bootstrap must be that a model is worse than the tolerance allows.
 REFUSAL_CONFIDENCE: Final = 0.8
 _JUDGED_WEIGHT: Final = 1.0
-_COMPOSITE: Final = FEATURES.index("composite")
 # Sums of the same numbers in another order differ by less.
 _ROUNDING: Final = 1e-9
 _FRESH_LOAD_NOTES: Final = {
@@ -60,6 +59,8 @@ class Terms:
     best_kept: Model | None = None
     # Whether it was trained to differ from the incumbent.
     after_reset: bool = False
+    # The column of the baseline's score.
+    baseline: int = START_LAYOUT.baseline
     # Other sessions, each with the scores of a model that was trained without it.
     crossed: Sequence[tuple[TrainingExample, Floats]] = ()
 
@@ -197,7 +198,7 @@ def _compare(
     ours: _Run, lessons: Sequence[TrainingExample], terms: Terms, rng: np.random.Generator
 ) -> GateReport:
     """Compare a challenger with the baseline, the incumbent and the best stored model."""
-    baseline = _baseline(lessons)
+    baseline = _baseline(lessons, terms)
     incumbent = None if terms.incumbent is None else _run(terms.incumbent, lessons)
     no_canary = "there are no canary sessions yet"
 
@@ -225,7 +226,7 @@ def _compare(
     checks.append(GateCheck("drop", is_level, delta, -LARGEST_DROP, note))
 
     others = [lesson for lesson, _ in terms.crossed]
-    crossed = _ndcgs([scores for _, scores in terms.crossed], others) - _baseline(others)
+    crossed = _ndcgs([scores for _, scores in terms.crossed], others) - _baseline(others, terms)
     margins = np.concatenate([ours.ndcgs - baseline, crossed])
     mean = float(margins.mean())
     note = (
@@ -282,9 +283,9 @@ def _order(scores: Floats) -> Rows:
     return np.argsort(-scores, kind="stable")
 
 
-def _baseline(lessons: Sequence[TrainingExample]) -> Floats:
+def _baseline(lessons: Sequence[TrainingExample], terms: Terms) -> Floats:
     """Return the NDCG@10 of the baseline in each session."""
-    return _ndcgs([lesson.query.features[:, _COMPOSITE] for lesson in lessons], lessons)
+    return _ndcgs([lesson.query.features[:, terms.baseline] for lesson in lessons], lessons)
 
 
 def _ndcgs(scores: Sequence[Floats], lessons: Sequence[TrainingExample]) -> Floats:

@@ -10,28 +10,28 @@ import numpy as np
 
 from meritory.domain.errors import InputError
 from meritory.model.base import Floats, Gradient, RankingQuery, Rows, TrainingExample, cross_entropy
-from meritory.rank.features import EXPOSURE, FEATURES, LARGEST
+from meritory.rank.features import LARGEST, START_LAYOUT, Layout
 
-COMPOSITE: Final = FEATURES.index("composite")
+COMPOSITE: Final = START_LAYOUT.baseline
 # Values are clipped to this many standard deviations.
 FARTHEST: Final = 5.0
 # A column with a smaller spread differs by rounding only.
 _LEAST_SPREAD: Final = 1e-9
-# Training on exposure counts would relearn the old ranking.
-_HIDDEN: Final = sorted(FEATURES.index(name) for name in EXPOSURE)
 
 
-def standardised(features: Floats, starts: Rows | None = None) -> Floats:
-    """Return z-scores of every column within a session; 0 for constant and exposure columns.
+def standardised(
+    features: Floats, starts: Rows | None = None, layout: Layout = START_LAYOUT
+) -> Floats:
+    """Return z-scores of every column within a session; 0 for constant and hidden columns.
 
-    All but the composite are clipped; the composite keeps its order. `starts` has the first row of
-    each of several stacked sessions; none may be empty.
+    All but the baseline's score are clipped; that one keeps its order. `starts` has the first row
+    of each of several stacked sessions; none may be empty.
     """
     table = np.asarray(features, dtype=np.float64)
-    if table.ndim != 2 or table.shape[1] != len(FEATURES):
+    if table.ndim != 2 or table.shape[1] != layout.width:
         raise InputError(
             f"features of the shape {table.shape} do not fit",
-            hint=f"give one row per candidate and {len(FEATURES)} columns",
+            hint=f"give one row per candidate and {layout.width} columns",
         )
     if not len(table):
         return np.empty_like(table)
@@ -40,18 +40,19 @@ def standardised(features: Floats, starts: Rows | None = None) -> Floats:
     known = np.clip(np.nan_to_num(table, nan=0.0), -LARGEST, LARGEST)
     spread = np.maximum.reduceat(known, begins) - np.minimum.reduceat(known, begins)
     is_flat = spread <= _LEAST_SPREAD
-    # The slightest difference in the composite is a difference in the baseline's order.
-    is_flat[:, COMPOSITE] = spread[:, COMPOSITE] == 0.0
-    is_flat[:, _HIDDEN] = True
+    # The slightest difference in its score is a difference in the baseline's order.
+    baseline = layout.baseline
+    is_flat[:, baseline] = spread[:, baseline] == 0.0
+    is_flat[:, list(layout.hidden)] = True
     away = known - np.repeat(np.add.reduceat(known, begins) / counts[:, None], counts, axis=0)
     deviation = np.sqrt(np.add.reduceat(away * away, begins) / counts[:, None])
     # A spread too small to be squared still has an order.
     deviation = np.where(deviation > 0.0, deviation, np.maximum(spread, np.finfo(float).tiny))
     scale = np.where(is_flat, 0.0, 1.0 / np.where(is_flat, 1.0, deviation))
     scores: Floats = away * np.repeat(scale, counts, axis=0)
-    composite = scores[:, COMPOSITE].copy()
+    kept = scores[:, baseline].copy()
     np.clip(scores, -FARTHEST, FARTHEST, out=scores)
-    scores[:, COMPOSITE] = composite
+    scores[:, baseline] = kept
     return scores
 
 
@@ -69,10 +70,10 @@ _SHORTEST_STEP = 1e-3
 _SCORE_DECIMALS = 9
 
 
-def baseline_weights() -> Floats:
+def baseline_weights(layout: Layout = START_LAYOUT) -> Floats:
     """Return the weights that rank exactly as the baseline."""
-    weights = np.zeros(len(FEATURES))
-    weights[COMPOSITE] = 1.0
+    weights = np.zeros(layout.width)
+    weights[layout.baseline] = 1.0
     return weights
 
 
@@ -81,9 +82,9 @@ class Ranker:
 
     kind = KIND
 
-    def __init__(self, params: Mapping[str, Floats]) -> None:
+    def __init__(self, params: Mapping[str, Floats], layout: Layout = START_LAYOUT) -> None:
         self._params = {name: np.asarray(value, np.float64) for name, value in params.items()}
-        width = len(FEATURES)
+        self._layout, width = layout, layout.width
         shapes = {name: value.shape for name, value in self._params.items()}
         if shapes != {"weights": (width,), "prior": (width,)}:
             raise InputError(
@@ -92,10 +93,10 @@ class Ranker:
             )
 
     @classmethod
-    def untrained(cls, prior: Floats | None = None) -> Ranker:
+    def untrained(cls, prior: Floats | None = None, layout: Layout = START_LAYOUT) -> Ranker:
         """Return a ranker with the weights of a prior; without one it ranks as the baseline."""
-        weights = baseline_weights() if prior is None else prior
-        return cls({"weights": weights, "prior": weights})
+        weights = baseline_weights(layout) if prior is None else prior
+        return cls({"weights": weights, "prior": weights}, layout)
 
     @property
     def params(self) -> Mapping[str, Floats]:
@@ -112,21 +113,22 @@ class Ranker:
         return self._params["prior"]
 
     def with_params(self, params: Mapping[str, Floats]) -> Ranker:
-        return Ranker(params)
+        return Ranker(params, self._layout)
 
     def score(self, query: RankingQuery) -> Floats:
         if not query.count:
             return np.empty(0)
-        return np.round(standardised(query.features) @ self.weights, _SCORE_DECIMALS)
+        seen = standardised(query.features, layout=self._layout)
+        return np.round(seen @ self.weights, _SCORE_DECIMALS)
 
     def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
-        seen = standardised(lesson.query.features)
+        seen = standardised(lesson.query.features, layout=self._layout)
         loss, by_score = cross_entropy(seen @ self.weights, lesson.labels, lesson.weights)
         return loss * lesson.weight, {"weights": seen.T @ (by_score * lesson.weight)}
 
     def explained(self, features: Floats) -> Floats:
         """Return the share of each feature in the score of each candidate."""
-        return np.asarray(standardised(features) * self.weights)
+        return np.asarray(standardised(features, layout=self._layout) * self.weights)
 
 
 # -- the exact fit --------------------------------------------------------------------------
@@ -151,15 +153,16 @@ def fitted(
     prior: Floats,
     strength: float = PRIOR_STRENGTH,
     should_stop: Callable[[], bool] = lambda: False,
+    layout: Layout = START_LAYOUT,
 ) -> tuple[Ranker, float]:
     """Return the ranker that fits the sessions best, and its mean loss; without sessions the prior.
 
     Sessions in which nothing helped say nothing about the order and are left out.
     """
-    stacked = _stack(lessons)
+    stacked = _stack(lessons, layout)
     weights = prior.copy()
     if stacked is None:
-        return Ranker({"weights": weights, "prior": prior}), 0.0
+        return Ranker({"weights": weights, "prior": prior}, layout), 0.0
     loss, softmax = _objective(stacked, weights, prior, strength)
     by_row = stacked.weight[stacked.session]
     for _ in range(NEWTON_STEPS):
@@ -181,10 +184,18 @@ def fitted(
         if np.abs(size * step).max() < _CLOSE_ENOUGH or should_stop():
             break
     mean = _objective(stacked, weights, prior, 0.0)[0] / float(stacked.weight.sum())
-    return Ranker({"weights": weights, "prior": prior}), mean
+    return Ranker({"weights": weights, "prior": prior}, layout), mean
 
 
-def _stack(lessons: Sequence[TrainingExample]) -> _Stacked | None:
+def loss_of(
+    lessons: Sequence[TrainingExample], weights: Floats, layout: Layout = START_LAYOUT
+) -> float:
+    """Return the summed loss of given weights over sessions; 0 without any that tells orders."""
+    stacked = _stack(lessons, layout)
+    return 0.0 if stacked is None else _objective(stacked, weights, weights, 0.0)[0]
+
+
+def _stack(lessons: Sequence[TrainingExample], layout: Layout) -> _Stacked | None:
     telling = [
         lesson
         for lesson in lessons
@@ -194,8 +205,11 @@ def _stack(lessons: Sequence[TrainingExample]) -> _Stacked | None:
         return None
     counted = [np.flatnonzero(lesson.weights > 0.0) for lesson in telling]
     counts = np.array([len(rows) for rows in counted])
-    # Standardised within the whole session, as for scoring.
-    whole = [standardised(lesson.query.features) for lesson in telling]
+    # Standardised within the whole session, as for scoring; all sessions at once.
+    sizes = np.array([len(lesson.query.features) for lesson in telling])
+    tables = np.concatenate([lesson.query.features for lesson in telling])
+    begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    whole = np.split(standardised(tables, begins, layout), begins[1:])
     gains = [
         np.maximum(lesson.labels[rows], 0.0) * lesson.weights[rows]
         for lesson, rows in zip(telling, counted, strict=True)

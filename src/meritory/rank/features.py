@@ -44,6 +44,27 @@ _DAYS_PER_WEEK = 7.0
 _MONTHS_PER_YEAR = 12.0
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a table of features."""
+
+    names: tuple[str, ...]
+    # The column of the baseline's own score.
+    baseline: int
+    # Columns that no model sees.
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns."""
+        return len(self.names)
+
+
+START_LAYOUT = Layout(
+    FEATURES, FEATURES.index("composite"), tuple(sorted(map(FEATURES.index, EXPOSURE)))
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureInputs:
     """The facts of the candidates: arrays with one entry each, or one number for all."""

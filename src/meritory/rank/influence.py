@@ -382,6 +382,28 @@ def prove_history(sessions: Sequence[TaughtSession]) -> HistoryProof:
     return replace(proof, trust=best, margin=margin)
 
 
+def prove_labels(searches: Sequence[TaughtSession], column: int) -> HistoryProof:
+    """Return whether the labels of searches agree with the formula's score, in this column.
+
+    Searches have no history to prove: their formula uses none.
+    """
+    validity: list[float] = []
+    partial: list[bool] = []
+    for one in searches[-PROOF_SESSIONS:]:
+        chosen = comparable(one.labels, one.was_injected)
+        gains = np.maximum(one.labels[chosen], 0.0)
+        if len(gains) < 2 or np.ptp(gains) <= 0.0:
+            continue
+        partial.append(bool(one.was_injected[chosen].all()))
+        _, log_rank = _tied_quality(one.features[chosen, column], gains)
+        validity.append(log_rank + float(np.log(np.arange(1, len(gains) + 1)).mean()))
+    return HistoryProof(
+        session_count=len(validity),
+        validity=errors_above_zero(np.array(validity)) if validity else 0.0,
+        is_partial=2 * sum(partial) > len(partial),
+    )
+
+
 def errors_above_zero(margins: Floats) -> float:
     """Return by how many standard errors the mean lies above 0; few margins count for less."""
     count = len(margins)

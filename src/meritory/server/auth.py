@@ -353,7 +353,6 @@ class ScopedMemory:
     services: Services
     undo: Callable[[str], list[MemoryRecord]]
     split: Callable[..., list[MemoryRecord]]
-    recall: Callable[..., list[Recalled]]
     get: Callable[[str], MemoryRecord]
     history: Callable[[str], list[HistoryEntry]]
     merges: Callable[..., list[HistoryEntry]]
@@ -435,6 +434,17 @@ class ScopedMemory:
         if not fields.keys().isdisjoint(("kind", "pinned")):
             self._require_own_memory(memory_id)
         return self._memory.update(memory_id, **fields)
+
+    def recall(
+        self,
+        query: str,
+        limit: int | None = None,
+        explain: bool = False,
+        session: str | None = None,
+    ) -> list[Recalled]:
+        """Search within the scope, and within a session of it."""
+        self._grant.require_session(self.services, session)
+        return self._memory.recall(query, limit, explain, session)
 
     def page(
         self,

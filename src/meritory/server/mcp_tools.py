@@ -182,7 +182,11 @@ def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
 
 def memory_search(caller: Caller, given: Json) -> ToolReply:
     """Find the memories that answer a query best."""
-    hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
+    key = None
+    with contextlib.suppress(MeritoryError):
+        # Within a running session, what helps of the results is learned from.
+        key = _session(caller, None).key
+    hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT), session=key)
     results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in hits]
     for result, hit in zip(results, hits, strict=True):
         if hit.until is not None:

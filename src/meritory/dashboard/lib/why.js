@@ -20,6 +20,7 @@ export function whyView(told) {
     told.was_candidate
       ? [ranks(told), baselineParts(told.baseline), features(told.predictor), labels(told)]
       : null,
+    told.searches.length ? searches(told.searches) : null,
   ];
 }
 
@@ -38,6 +39,22 @@ function ranks({ rank, baseline_rank, predictor_rank, baseline, predictor, fusio
     stat("final", score(told.final_score)),
     told.propensity < 1 && stat("chance to be shown", percent(told.propensity)),
     stat("found by", h("small", {}, told.origins.map(words).join(", ") || words(told.source))),
+  );
+}
+
+function searches(list) {
+  return table(
+    [
+      { title: "Search", cell: (one) => `${one.surface} ${one.number}` },
+      { title: "Formula", numeric: true, cell: (one) => one.formula_rank },
+      { title: "Learned", numeric: true, cell: (one) => one.learned_rank },
+      { title: "Of", numeric: true, cell: (one) => one.candidates },
+      { title: "Alpha", numeric: true, cell: (one) => one.alpha },
+      { title: "Returned", cell: (one) => (one.was_shown ? "yes" : "no") },
+      { title: "Label", numeric: true, cell: (one) => score(one.label) },
+    ],
+    list,
+    { caption: "Searches of this session that found it", none: "None." },
   );
 }
 

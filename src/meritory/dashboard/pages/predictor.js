@@ -175,6 +175,7 @@ function active({ status, comparisons, runs, drift, speed, signal, navigate }) {
     ),
     curve(runs, drift, signal),
     h("div", { class: "columns" }, projects(status), judgeDrift(drift, status)),
+    surfaces(status),
     card("Recent sessions", recent(comparisons.slice(0, 10))),
   ];
 }
@@ -325,6 +326,24 @@ function projects(status) {
       ],
       status.project_success_rates,
       { caption: "Success by project", none: "Too few sessions." },
+    ),
+  );
+}
+
+function surfaces(status) {
+  return card(
+    "Searches and later prompts",
+    table(
+      [
+        { title: "Surface", cell: (one) => one.surface },
+        { title: "Phase", cell: (one) => one.phase },
+        { title: "Influence", numeric: true, cell: (one) => percent(1 - one.alpha) },
+        { title: "Searches", numeric: true, cell: (one) => number(one.searches) },
+        { title: "Success", numeric: true, cell: (one) => percent(one.success_rate) },
+        { title: "Model", numeric: true, cell: (one) => `v${one.model_version}` },
+      ],
+      status.surfaces,
+      { caption: "Each has a model and a record of its own", none: "None yet." },
     ),
   );
 }

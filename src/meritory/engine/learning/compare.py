@@ -191,7 +191,7 @@ def _count_session(
     )
     trial: dict[str, dict[str, object]] = {}
     if case.session.model_version == state.version:
-        state, trial = _count_trial(state, won)
+        state, trial = count_trial(state, won)
     can_train = services.trainer is not None and state.is_enabled
     reason = _order_reason(policy, state, has_drifted) if can_train else None
     state = replace(state, order_reason=reason)
@@ -214,7 +214,7 @@ def _count_session(
     return state, details
 
 
-def _count_trial(
+def count_trial(
     state: PredictorState, won: float | None
 ) -> tuple[PredictorState, dict[str, dict[str, object]]]:
     """Count one more session of the model that serves; one that fails its trial is rolled back."""

@@ -32,6 +32,12 @@ from meritory.engine.memories.chains import (
     unsure_values,
 )
 from meritory.engine.memories.gate import since
+from meritory.engine.memories.learned import (
+    FormulaOrder,
+    learned_order,
+    record_search,
+    running_session,
+)
 from meritory.engine.memories.order import PoolMatch, match_pool, pool_scores, relevant
 from meritory.engine.memories.question import read_question
 from meritory.engine.observe.observer import Observer
@@ -74,13 +80,19 @@ class _Ranked(NamedTuple):
 
 
 def recall(
-    services: Services, scope: Scope, query: str, limit: int, *, explain: bool = False
+    services: Services,
+    scope: Scope,
+    query: str,
+    limit: int,
+    *,
+    explain: bool = False,
+    session: str | None = None,
 ) -> list[Recalled]:
     """Return the memories that answer a query best, best first.
 
     Of a chain only the memory with the present value is returned, at the best place of the chain.
     Of short notes about one subject the newest comes first. A question about the past also gets
-    the earlier values.
+    the earlier values. A search within a session is recorded, to learn from what helped.
     """
     text = checked_query(query)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
@@ -94,6 +106,11 @@ def recall(
     final = pool_scores(services, pool, weight, match)
     candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
     order = candidates[np.argsort(-final[candidates], kind="stable")]
+    formula = FormulaOrder("recall", pool, match, weight, final, order)
+    running = running_session(services, scope.user, session)
+    learned = learned_order(services, scope, formula, is_recorded=running is not None)
+    final = learned.scores
+    order = order[np.argsort(-final[order], kind="stable")]
     choose = _with_earlier if asks_about_past(text) else _present_only
     now, embedder = services.world.now(), question.vector.embedder
     read: list[_Ranked] = []
@@ -122,6 +139,9 @@ def recall(
         best = [best[index] for index in order_in_time(services, scope, embedder, ranked)]
         best = _newer_first(services.store, scope, best, now)
     del best[limit:]
+    if running is not None:
+        got = [(one.at, one.memory, _rounded(final[one.at])) for one in best]
+        record_search(services, running, learned, got)
     parts: list[Parts | None] = [None] * len(best)
     if explain:
         parts = [*_explain(services, pool, best, weight, match, question.note)]

@@ -3,15 +3,68 @@
 from __future__ import annotations
 
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError, NotFound
-from meritory.domain.predictor import TrainingRun
+from meritory.domain.predictor import SURFACES, Surface, TrainingRun
 from meritory.domain.session import Event
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import decoded, known_state, load_checkpoint, versions
+from meritory.engine.predictor.surfaces import versions_of
 from meritory.engine.services import Services
 from meritory.model import checkpoint
+from meritory.model.ranker import KIND
 from meritory.ports.scorer import BASE_VERSION
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.store.contract.store import Transaction
+
+
+def rollback_any(
+    services: Services, user: str, surface: str, version: int | None = None
+) -> TrainingRun:
+    """Let an earlier model of session starts, or of another surface, serve."""
+    for one in SURFACES:
+        if one == surface:
+            return rollback_surface(services, user, one, version)
+    return rollback(services, user, version)
+
+
+def rollback_surface(
+    services: Services, user: str, surface: Surface, version: int | None = None
+) -> TrainingRun:
+    """Let an earlier model of recall or of prompts serve; return the run that records it."""
+    state = known_state(services, user).surface(surface)
+    available = versions_of(state)
+    hint = f"available models: {', '.join(map(str, available))}"
+    target = version
+    if target is None:
+        target = next((one for one in available if one < state.version), None)
+    if target is None:
+        raise Conflict(f"there is no model before {state.version}", hint=hint)
+    if target not in available:
+        raise NotFound(f"unknown model: {target}", hint=hint)
+    if target == state.version:
+        raise Conflict(f"model {target} is already active", hint=hint)
+    chosen, now = target, services.world.now()
+    run = TrainingRun(
+        at=now,
+        model_version=chosen,
+        scorer=KIND,
+        reason="rollback",
+        train_validation_failures=state.failures,
+        drift_resets=state.standing.drift_resets,
+        surface=surface,
+    )
+    details = {"surface": surface, "from": state.version, "to": chosen}
+    event = Event(at=now, category="predictor", name="predictor.rollback", details=details)
+
+    def work(transaction: Transaction) -> None:
+        whole = decoded(transaction.predictor_state(user))
+        after = whole.surface(surface).rolled_back(chosen, KIND)
+        transaction.set_predictor_state(user, whole.with_surface(surface, after).encoded())
+        transaction.add_training_run(user, run)
+        transaction.log_events(user, [event])
+
+    services.store.write(user, work)
+    publish(services, [event])
+    return run
 
 
 def rollback(services: Services, user: str, version: int | None = None) -> TrainingRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import msgspec
 from meritory.domain.codec import prepared
 from meritory.domain.errors import BadCheckpoint, Busy, StorageError
 from meritory.domain.folder import NAME_MARK
-from meritory.domain.predictor import TIE, TrainingRun
+from meritory.domain.predictor import TIE, Surface, TrainingRun
 from meritory.domain.session import Event
 from meritory.domain.world import moment_text
 from meritory.engine.observe.observer import publish
@@ -71,6 +72,10 @@ class PredictorState:
     # one until a better model serves.
     fallbacks: int = 0
     lost: str | None = None
+    # Of each surface beside session starts. Its models are so small that they are kept here: by
+    # version the weights of `rank.search_features`.
+    surfaces: Mapping[str, PredictorState] = field(default_factory=dict)
+    models: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def alpha(self) -> float:
@@ -93,6 +98,15 @@ class PredictorState:
             trial_sessions=TRIAL_SESSIONS,
             trial_wins=TRIAL_SESSIONS * TIE,
         )
+
+    def surface(self, name: Surface) -> PredictorState:
+        """Return the state of a surface; switching the predictor off switches it off, too."""
+        known = self.surfaces.get(name) or PredictorState()
+        return replace(known, is_enabled=known.is_enabled and self.is_enabled)
+
+    def with_surface(self, name: Surface, state: PredictorState) -> PredictorState:
+        """Return this state with another one of a surface."""
+        return replace(self, surfaces={**self.surfaces, name: replace(state, is_enabled=True)})
 
     def encoded(self) -> str:
         """Return the state as the store keeps it."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from meritory.domain.errors import BadCheckpoint, NotFound
-from meritory.domain.predictor import Comparison
+from meritory.domain.predictor import SURFACES, Comparison, ComparisonQuery, Surface
 from meritory.domain.session import Event, SessionMemory, SessionScore, SessionSummary
 from meritory.domain.world import moment_text
 from meritory.engine.observe.observer import Latency, timeline
@@ -20,6 +20,7 @@ from meritory.engine.predictor.state import (
     status_facts,
     versions,
 )
+from meritory.engine.predictor.surfaces import versions_of
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, ScorerFacts
 from meritory.rank import influence
@@ -108,6 +109,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
         "is_drifting": is_drifting(state),
         "scorer_drift_signal": judge_drift(sessions)["signal"],
         "history": history_status(state),
+        "surfaces": [surface_status(services, user, state, surface) for surface in SURFACES],
         "weighings": [_rounded(asdict(weighing)) for weighing in weighings],
         "project_success_rates": [
             _rounded(asdict(each)) for each in store.slices(user, PROJECT_COUNT)
@@ -125,6 +127,47 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
             "crash_disabled": life.is_disabled,
         },
         "warnings": [*model_warnings, *_warnings(store, user, latency, calibrated)],
+    }
+
+
+def comparisons_of(
+    store: Store, user: str, surface: str, query: ComparisonQuery
+) -> list[Comparison]:
+    """Return the comparisons of session starts, or of the searches of another surface."""
+    for one in SURFACES:
+        if one == surface:
+            return store.search_comparisons(user, one, query)
+    return store.comparisons(user, query)
+
+
+def surface_status(
+    services: Services, user: str, state: PredictorState, surface: Surface
+) -> dict[str, Any]:
+    """Return the model of recall or of prompts, its record and its influence."""
+    one, needed = state.surface(surface), services.policy.predictor.min_training_sessions
+    standing = one.standing
+    phase = "collecting" if standing.judged < needed else "warming"
+    if services.scorer is None or not one.is_enabled:
+        phase = "disabled"
+    elif one.alpha < 1.0:
+        phase = "active"
+    weighings = influence.weigh(
+        services.store.search_record(user, surface, influence.RECORD_SESSIONS), one.history
+    )
+    return {
+        "surface": surface,
+        "phase": phase,
+        "alpha": one.alpha,
+        "success_rate": round(standing.success_rate, 6),
+        "searches": standing.judged,
+        "waiting_for": dict(influence.missing(standing, needed)),
+        "model_version": one.version,
+        "versions": versions_of(one),
+        "failures": one.failures,
+        "drift_resets": standing.drift_resets,
+        "labels_valid": one.history.is_valid,
+        "validity_errors": round(one.history.validity, 4),
+        "weighings": [_rounded(asdict(weighing)) for weighing in weighings],
     }
 
 
@@ -239,7 +282,7 @@ def _warnings(
             f"{calibrated['sessions_since']} sessions were judged since people were last asked"
             " about the judge: `meritory predictor calibrate` offers some to rate"
         )
-    last = store.training_runs(user, 1)
+    last = store.training_runs(user, 1, "start")
     if last and not last[0].is_accepted:
         rejected_by = [str(gate["name"]) for gate in last[0].gates if not gate["passed"]]
         reason = last[0].error or f"rejected by {', '.join(rejected_by)}"

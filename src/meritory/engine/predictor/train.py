@@ -190,8 +190,13 @@ def _width(session: TaughtSession) -> int:
     return 0 if session.context_vector is None else len(session.context_vector)
 
 
-def lesson_of(session: TaughtSession, query: RankingQuery) -> TrainingExample:
-    """Return a session with its labels; some unjudged memories serve as soft negatives."""
+def lesson_of(
+    session: TaughtSession, query: RankingQuery, cosine: int = _COSINE
+) -> TrainingExample:
+    """Return a session with its labels; some unjudged memories serve as soft negatives.
+
+    `cosine` is the column of the plain cosine, which tells near misses.
+    """
     known = np.isfinite(session.labels)
     # A harmful memory stands in its list several times: the more harm, the further down it goes.
     harm = np.where(known, np.maximum(-session.labels, 0.0), 0.0)
@@ -202,6 +207,6 @@ def lesson_of(session: TaughtSession, query: RankingQuery) -> TrainingExample:
     wanted = min(len(unseen), labels.SOFT_NEGATIVES_PER_LABEL * int(known.sum()))
     drawn = np.random.default_rng(zlib.crc32(session.key.encode())).permutation(unseen)
     soft = np.sort(drawn[:wanted])
-    values[soft] = labels.soft_negatives(session.features[soft, _COSINE])
+    values[soft] = labels.soft_negatives(session.features[soft, cosine])
     weights[soft] = labels.SOFT_NEGATIVE_WEIGHT
     return TrainingExample(query=query, labels=values, weights=weights)

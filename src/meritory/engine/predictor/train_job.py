@@ -27,7 +27,7 @@ from meritory.rank import influence
 from meritory.store.contract.store import Transaction
 
 # The fields of a report that a training run keeps.
-_REPORTED = tuple(name for name in TrainReport.__slots__ if name in TrainingRun.__slots__)
+REPORTED = tuple(name for name in TrainReport.__slots__ if name in TrainingRun.__slots__)
 
 
 def order(transaction: Transaction, user: str, reason: str, now: datetime) -> None:
@@ -72,7 +72,7 @@ def train(services: Services, job: Job) -> Effect:
 
     def effect(transaction: Transaction) -> After:
         before = decoded(transaction.predictor_state(job.user))
-        after = _after(before, wanted, report)
+        after = after_training(before, wanted, report)
         if report.is_accepted:
             weighings = influence.weigh(record, after.history)
             policy = services.policy.predictor
@@ -87,7 +87,7 @@ def train(services: Services, job: Job) -> Effect:
             model_version=wanted.version,
             train_validation_failures=after.failures,
             drift_resets=after.standing.drift_resets,
-            **{name: getattr(report, name) for name in _REPORTED},
+            **{name: getattr(report, name) for name in REPORTED},
         )
         transaction.add_training_run(job.user, run)
         events = _events(wanted, report, before, after)
@@ -97,7 +97,9 @@ def train(services: Services, job: Job) -> Effect:
     return effect
 
 
-def _after(state: PredictorState, wanted: TrainOrder, report: TrainReport) -> PredictorState:
+def after_training(
+    state: PredictorState, wanted: TrainOrder, report: TrainReport
+) -> PredictorState:
     """The state after a training; a refused model leaves what serves as it is."""
     state = replace(
         state,

@@ -13,7 +13,9 @@ from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Candidate, SessionMemory, SessionRecord
+from meritory.engine.memories.learned import FETCHED
 from meritory.engine.predictor.state import load_checkpoint
+from meritory.engine.predictor.why_search import searches_of
 from meritory.engine.services import Services
 from meritory.engine.sessions.ranking import STANDING_KINDS
 from meritory.engine.sessions.start import FIRST_INJECTION
@@ -81,6 +83,7 @@ def why(services: Services, user: str, memory_id: str, session_key: str) -> dict
         "content": None if memory is None else memory.content,
         "was_candidate": record is not None,
         "was_injected": record is not None and record.handle is not None,
+        "searches": searches_of(services, user, session.key, full_id),
     }
     if record is None:
         return {**answer, "reasons": _absent_reasons(facts)}
@@ -114,6 +117,8 @@ def _candidate_reasons(facts: WhyFacts, record: SessionMemory) -> list[str]:
     harmful = []
     if record.is_harmful:
         harmful = ["it was rated as harmful here, so it is not shown again in this session"]
+    if FETCHED in record.candidate.origins and record.handle is None:
+        return [*harmful, "the agent found it by a search of its own"]
     if record.handle is None:
         return [*harmful, _left_out_reason(facts, record.candidate)]
     candidate, session = record.candidate, facts.session

@@ -14,6 +14,7 @@ from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.feedback import MISLED_USEFULNESS
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
+from meritory.domain.predictor import RankedSearch
 from meritory.domain.session import Candidate, Injection, SessionRecord, ShownRow, Turn
 from meritory.engine.memories.chains import (
     dates_of,
@@ -22,6 +23,7 @@ from meritory.engine.memories.chains import (
     present_values,
     unsure_values,
 )
+from meritory.engine.memories.learned import FormulaOrder, learned_order, with_shown
 from meritory.engine.memories.order import match_pool, pool_scores
 from meritory.engine.memories.question import read_question
 from meritory.engine.memories.recall import order_in_time
@@ -118,6 +120,8 @@ class PromptRun:
     hits: tuple[str, ...] = field(default=(), init=False)
     # All that matches a prompt about the past, best first, with what is in context already.
     matches: tuple[MemoryRecord, ...] = field(default=(), init=False)
+    # How the matches were ranked, to be recorded.
+    search: RankedSearch | None = field(default=None, init=False)
     # Stage packing.
     # When the earlier values that a prompt about the past gets gave way to the next ones.
     ended: dict[str, datetime] = field(default_factory=dict, init=False)
@@ -219,6 +223,10 @@ def select_recalled(run: PromptRun) -> None:
     match = match_pool(services, session.scope, question, pool, weight)
     final = pool_scores(services, pool, weight, match)
     near = near_prompt(pool, weight, final, services.policy.recall.relevance_floor)
+    formula = FormulaOrder("prompt", pool, match, weight, final, near)
+    learned = learned_order(services, session.scope, formula, is_recorded=True)
+    run.search, final = learned.record, learned.scores
+    near = near[np.argsort(-final[near], kind="stable")]
     rows = pool.rows[near]
     score_of = dict(zip(rows.tolist(), final[near].tolist(), strict=True))
     required = _required(run)
@@ -523,6 +531,8 @@ def record_prompt(run: PromptRun) -> None:
             transaction.add_typed(user, key, request.typed, TYPED_LIMIT_CHARS)
         if injection is not None:
             transaction.put_injection(user, key, injection)
+        if run.search is not None and shown:
+            transaction.add_search(user, key, with_shown(run.search, shown))
         transaction.log_events(user, events)
 
     services.store.write(session.user, work)

@@ -44,7 +44,9 @@ class Ballot:
         self._injections = {one.code: one for one in store.injections(session.user, session.key)}
         shown = store.shown(session.user, session.key)
         self._by_handle = {one.handle: one.memory_id for one in shown}
-        self._ids = {one.memory_id: one.memory_id for one in shown}
+        # What the agent searched for itself has no handle.
+        fetched = store.fetched(session.user, session.key)
+        self._ids = {one: one for one in (*fetched, *(row.memory_id for row in shown))}
 
     def from_reply(self, text: str | None, channel: Channel) -> RatingsTaken:
         """Return the ratings in an agent's reply; none if it has no trailer."""

@@ -42,6 +42,7 @@ from meritory.server.table import (
     Results,
     Route,
     Scoped,
+    SessionKey,
     UserQuery,
 )
 from meritory.text.entities import entity_key
@@ -128,11 +129,15 @@ class Patch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SearchQuery(Scoped, kw_only=True):
-    """A search; `everywhere` covers all projects and agents, for people."""
+    """A search; `everywhere` covers all projects and agents, for people.
+
+    With the key of a running session the search is recorded, and learned from at its end.
+    """
 
     query: str
     limit: Limit | None = None
     explain: bool = False
+    session_key: SessionKey | None = None
     everywhere: bool = False
 
 
@@ -363,6 +368,9 @@ def search(call: Call) -> Results[Hit]:
     """Find the memories that answer a query best."""
     wanted: SearchQuery = call.query if call.body is None else call.body
     names = [field.name for field in fields(MemoryRecord)]
+    hits = call.memory().recall(
+        wanted.query, wanted.limit, wanted.explain, session=wanted.session_key
+    )
     return Results(
         [
             Hit(
@@ -371,7 +379,7 @@ def search(call: Call) -> Results[Hit]:
                 until=hit.until,
                 parts=UNSET if hit.parts is None else hit.parts,
             )
-            for hit in call.memory().recall(wanted.query, wanted.limit, wanted.explain)
+            for hit in hits
         ]
     )
 

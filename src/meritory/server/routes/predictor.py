@@ -40,6 +40,8 @@ OFFSET_MAX = 1_000_000
 RATINGS_LIMIT_COUNT = 200
 _CONTEXT_CHARS = 200
 
+SurfaceName = Literal["start", "recall", "prompt"]
+
 # -- requests ---------------------------------------------------------------------------------
 
 RunsQuery = UserQuery.plus(limit=(Limit, 50))
@@ -48,6 +50,7 @@ RunsQuery = UserQuery.plus(limit=(Limit, 50))
 class ComparisonsQuery(UserQuery, kw_only=True):
     """A page of comparisons, latest first; `min_margin` applies in both directions."""
 
+    surface: SurfaceName = "start"
     winner: Literal["predictor", "baseline", "tie"] | None = None
     ema_updated: bool | None = None
     min_margin: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -61,6 +64,7 @@ class Rollback(UserQuery, kw_only=True):
     """The model to activate; null is the previous one."""
 
     version: Annotated[int, Meta(ge=0, le=999_999_999)] | None = None
+    surface: SurfaceName = "start"
 
 
 class RatingIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,6 +140,24 @@ class HistoryOut(msgspec.Struct):
     full_margin: float
 
 
+class SurfaceOut(msgspec.Struct, kw_only=True):
+    """The model of recall or of the prompts after the first."""
+
+    surface: Literal["recall", "prompt"]
+    phase: Literal["collecting", "warming", "active", "disabled"]
+    alpha: float
+    success_rate: float
+    searches: int
+    waiting_for: dict[str, int]
+    model_version: int
+    versions: list[int]
+    failures: int
+    drift_resets: int
+    labels_valid: bool
+    validity_errors: float
+    weighings: list[Weighing]
+
+
 class StatusOut(msgspec.Struct, kw_only=True):
     """The status of a user's predictor."""
 
@@ -169,6 +191,7 @@ class StatusOut(msgspec.Struct, kw_only=True):
     is_drifting: bool
     scorer_drift_signal: float | None
     history: HistoryOut
+    surfaces: list[SurfaceOut]
     weighings: list[Weighing]
     project_success_rates: list[Slice]
     entity_success_rates: list[EntitySlice]
@@ -311,7 +334,7 @@ def comparisons(call: Call) -> Comparisons:
     """List how both rankings compared, session by session."""
     query: ComparisonsQuery = call.query
     services, user = call.whole_user()
-    page = services.store.comparisons(user, query.to(ComparisonQuery))
+    page = reports.comparisons_of(services.store, user, query.surface, query.to(ComparisonQuery))
     following = query.offset + query.limit if len(page) == query.limit else None
     return Comparisons([ComparisonOut.of(row) for row in page], following)
 
@@ -347,7 +370,7 @@ def train(call: Call) -> OrderedOut:
 
 def rollback(call: Call) -> TrainingRun:
     """Activate an earlier model again."""
-    return rolling_back.rollback(*call.whole_user(), call.body.version)
+    return rolling_back.rollback_any(*call.whole_user(), call.body.surface, call.body.version)
 
 
 def enable(call: Call) -> SwitchedOut:

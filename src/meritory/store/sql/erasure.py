@@ -25,7 +25,8 @@ _NAMES = frozenset(
     embedder scorer judge tool tool_name domain signal status decision witness code handle rule_id
     memory_id request_id session_key key actor at started_at ended_at completed_at offered_at
     rated_at chosen_at retired_at lifted_at predictor_top_ids baseline_top_ids replay_ndcg
-    replay_log_rank relevance_scores used label_parts origins offer""".split()
+    replay_log_rank relevance_scores used label_parts origins offer surface memory_ids shown labels
+    predictor_ranks""".split()
 )
 _OF_USER = "session IN (SELECT session FROM sessions WHERE user = :user)"
 _THIS = "(SELECT session FROM sessions WHERE user = :user AND key = :key)"

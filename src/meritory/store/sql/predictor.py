@@ -196,9 +196,10 @@ class SqlPredictorReads(SqlReader):
         )
         return [EntitySlice(*row) for row in rows]
 
-    def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
-        """Return the training runs, latest first."""
-        return self._records(_RUNS, user, "user = ? ORDER BY run DESC LIMIT ?", (user, limit))
+    def training_runs(self, user: str, limit: int, surface: str | None = None) -> list[TrainingRun]:
+        """Return the training runs, latest first; of all surfaces, or of one."""
+        where = "user = ? AND surface = coalesce(?, surface) ORDER BY run DESC LIMIT ?"
+        return self._records(_RUNS, user, where, (user, surface, limit))
 
     def canary_count(self, user: str) -> int:
         """Return how many sessions are kept out of training."""
@@ -284,9 +285,10 @@ class SqlPredictorWrites(SqlPredictorReads):
         """Add to the log of training runs; drop the oldest above the limit."""
         self.connection.execute(_RUNS.insert, _RUNS.values(run, user=user))
         self.connection.execute(
-            """DELETE FROM predictor_training_log WHERE user = :user AND run NOT IN (SELECT run
-                FROM predictor_training_log WHERE user = :user ORDER BY run DESC LIMIT :limit)""",
-            {"user": user, "limit": RUNS_KEPT},
+            """DELETE FROM predictor_training_log WHERE user = :user AND surface = :surface
+                AND run NOT IN (SELECT run FROM predictor_training_log
+                    WHERE user = :user AND surface = :surface ORDER BY run DESC LIMIT :limit)""",
+            {"user": user, "surface": run.surface, "limit": RUNS_KEPT},
         )
 
     def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:

@@ -25,6 +25,7 @@ _JSON = frozenset(
     (
         *("used", "origins", "label_parts", "offer", "missing_topics", "relevance_scores"),
         *("predictor_top_ids", "baseline_top_ids", "replay_ndcg", "replay_log_rank"),
+        *("memory_ids", "shown", "predictor_ranks", "labels"),
     )
 )
 _TYPES: Mapping[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (int, float)}

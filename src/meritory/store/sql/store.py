@@ -43,6 +43,7 @@ from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
 from meritory.store.sql.rules import SqlRuleReads, SqlRuleWrites
+from meritory.store.sql.searches import SqlSearchReads, SqlSearchWrites
 from meritory.store.sql.session_rows import SqlSessionRowReads, SqlSessionRowWrites
 from meritory.store.sql.sessions import SqlSessionReads
 
@@ -156,6 +157,7 @@ class SqlStore(
     SqlSessionReads,
     SqlInjectionReads,
     SqlSessionRowReads,
+    SqlSearchReads,
     TaughtReader,
     SqlFeedbackReads,
     SqlRuleReads,
@@ -315,6 +317,7 @@ class SqlTransaction(
     SqlMemoryWrites,
     SqlInjectionWrites,
     SqlSessionRowWrites,
+    SqlSearchWrites,
     SqlPredictorWrites,
     SqlFeedbackWrites,
     SqlRuleWrites,

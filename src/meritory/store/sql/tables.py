@@ -332,11 +332,24 @@ TABLES: tuple[SqlTable, ...] = (
         "predictor_comparisons_by_time (user, at, comparison)",
         unique=("session",),
     ),
+    # The searches of a session with their candidates: ids, shown places and ranks as JSON, features
+    # in half precision. The second half is empty until the session is labelled.
+    _table(
+        "searches",
+        """session INTEGER KEY REFERENCES sessions ON DELETE CASCADE, number INTEGER KEY,
+            surface TEXT, at TEXT, model_version INTEGER, alpha REAL, feature_version INTEGER,
+            memory_ids TEXT, shown TEXT, predictor_ranks TEXT, features BLOB, labels TEXT,
+            predictor_ndcg REAL NULL, baseline_ndcg REAL NULL, predictor_won REAL NULL,
+            reason TEXT NULL, success_rate REAL NULL, alpha_after REAL NULL, replay_ndcg TEXT,
+            replay_log_rank TEXT""",
+        "searches_by_time (surface, at, session, number)",
+        tenant="session",
+    ),
     _table(
         "predictor_training_log",
-        """run INTEGER SERIAL, user TEXT, at TEXT, model_version INTEGER, scorer TEXT, reason TEXT,
-            loss REAL NULL, sample_count INTEGER, skipped_count INTEGER, duration_ms REAL,
-            accepted INTEGER, canary_ndcg REAL NULL, canary_ndcg_delta REAL NULL,
+        """run INTEGER SERIAL, user TEXT, surface TEXT, at TEXT, model_version INTEGER,
+            scorer TEXT, reason TEXT, loss REAL NULL, sample_count INTEGER, skipped_count INTEGER,
+            duration_ms REAL, accepted INTEGER, canary_ndcg REAL NULL, canary_ndcg_delta REAL NULL,
             canary_score_variance REAL NULL, canary_topk_churn REAL NULL, gates TEXT,
             train_validation_failures INTEGER, drift_resets INTEGER, error TEXT NULL""",
         "predictor_training_by_user (user, run)",

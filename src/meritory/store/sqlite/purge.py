@@ -42,6 +42,10 @@ _FORGET_DIGESTS = """UPDATE sessions SET digest = NULL
         WHERE c.session = sessions.session AND c.memory_id = :id)"""
 _FORGET_RELEVANCE = """UPDATE predictor_comparisons
     SET relevance_scores = json_remove(relevance_scores, '$."' || :id || '"') WHERE user = :user"""
+# Its numbers stay without an id: features compare the candidates of a search with each other.
+_FORGET_SEARCHES = """UPDATE searches SET memory_ids = replace(memory_ids, :id, '')
+    WHERE session IN (SELECT session FROM sessions WHERE user = :user)
+        AND memory_ids LIKE '%' || :id || '%'"""
 _FORGET_USED = """UPDATE sessions SET used = json_remove(used, '$."' || :id || '"')
     WHERE user = :user AND used IS NOT NULL"""
 _FORGET_OFFERS = """UPDATE injections SET offer = json_remove(offer, '$."' || :id || '"')
@@ -71,6 +75,7 @@ _ERASURES = (
     _FORGET_USED,
     _FORGET_OFFERS,
     _FORGET_RELEVANCE,
+    _FORGET_SEARCHES,
     f"DELETE FROM rule_events WHERE user = :user AND rule_id IN {_ITS_RULES}",  # noqa: S608
     "DELETE FROM rules WHERE user = :user AND memory_id = :id",
     f"UPDATE rule_events SET reason = '' WHERE user = :user AND feedback_id IN {_ITS_REPORTS}",  # noqa: S608
