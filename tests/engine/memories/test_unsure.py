@@ -14,7 +14,7 @@ from meritory.engine.memories.gate import UNSURE_LIMIT
 
 FIRST = "I've collected 14 beer mats since I started in spring"
 SECOND = "I just got another one, so I now have 19 beer mats in my collection"
-OLD, NEW = "The staging server listens on port 5432", "Heron moved behind a unix socket"
+OLD, NEW = "The staging server listens on port 5432", "Rosa likes strong tea"
 ASKED = "which port does the staging server use?"
 EVENT = "which port did the staging server use when it was set up?"
 
