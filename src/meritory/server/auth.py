@@ -120,6 +120,11 @@ class Grant:
             self._named("project", self.project, project),
         )
 
+    @property
+    def can_write(self) -> bool:
+        """Return whether the caller may use routes that write."""
+        return self.caller != "token" or ROLES.index(self.role) >= ROLES.index("write")
+
     def fits(self, agent: str | None, project: str | None) -> bool:
         """Return whether the grant covers something of this agent and project."""
         return self.agent in (None, agent) and self.project in (None, project)

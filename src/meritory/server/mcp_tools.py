@@ -185,7 +185,7 @@ def memory_search(caller: Caller, given: Json) -> ToolReply:
     key = None
     with contextlib.suppress(MeritoryError):
         # Within a running session, what helps of the results is learned from.
-        key = _session(caller, None).key
+        key = _session(caller, None).key if caller.grant.can_write else None
     hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT), session=key)
     results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in hits]
     for result, hit in zip(results, hits, strict=True):

@@ -104,7 +104,7 @@ def first(desk: Desk) -> str:
 
 
 def test_the_table_of_stages_says_what_runs() -> None:
-    assert [one.name for one in LEARN] == ["judge", "label", "compare"]
+    assert [one.name for one in LEARN] == ["judge", "label", "compare", "searches", "fit"]
 
 
 def test_a_session_is_compared_as_it_was_served(items: Desk) -> None:

@@ -368,9 +368,9 @@ def search(call: Call) -> Results[Hit]:
     """Find the memories that answer a query best."""
     wanted: SearchQuery = call.query if call.body is None else call.body
     names = [field.name for field in fields(MemoryRecord)]
-    hits = call.memory().recall(
-        wanted.query, wanted.limit, wanted.explain, session=wanted.session_key
-    )
+    # A token that may only read leaves no record in a session.
+    key = wanted.session_key if call.grant.can_write else None
+    hits = call.memory().recall(wanted.query, wanted.limit, wanted.explain, session=key)
     return Results(
         [
             Hit(
