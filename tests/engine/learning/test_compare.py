@@ -706,6 +706,8 @@ def test_the_state_is_kept_whole(items: Desk) -> None:
         uncalibrated=12,
         fallbacks=3,
         lost="model 5: gone",
+        surfaces={"recall": PredictorState(version=2, models={"2": (0.5, -1.0)})},
+        models={"1": (0.25,)},
     )
     bare = PredictorState()
     assert [name for name in full.__slots__ if getattr(full, name) == getattr(bare, name)] == [
