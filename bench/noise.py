@@ -140,7 +140,7 @@ def asked(corpus: Corpus, noise: Sequence[Noise], chosen: dict[str, object]) -> 
         kinds, wordings = _plant(memory, noise, outcomes)
         hits, claims, above = [], [], []
         for query in corpus.queries:
-            found = [one.id for one in memory.recall(query.text, limit=DEPTH)]
+            found = [one.id for one in memory.recall(query.text, DEPTH, min_score=0.0)]
             wanted = {ids[doc] for doc in query.relevant}
             hits.append(ProbeHit(_rank(found, wanted)))
             said = {one for doc in query.relevant for one in wordings.get(doc, ())}

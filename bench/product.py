@@ -85,7 +85,9 @@ def _remember(memory: Memory, corpus: Corpus) -> dict[str, list[Doc]]:
 def _answer(
     memory: Memory, corpus: Corpus, docs_of: dict[str, list[Doc]], question: str, depth: int
 ) -> list[str]:
-    found = [doc for hit in memory.recall(question, limit=depth) for doc in docs_of[hit.id]]
+    # The order is measured here, not the cut: `bench.abstain` has that.
+    hits = memory.recall(question, depth, min_score=0.0)
+    found = [doc for hit in hits for doc in docs_of[hit.id]]
     ids = (doc.session_key if corpus.judged == "session" else doc.id for doc in found)
     return list(dict.fromkeys(ids))
 

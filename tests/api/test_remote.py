@@ -143,6 +143,24 @@ class TestContract:
         assert math.isclose(found[0].score, found[0].parts.hybrid, abs_tol=1)
         assert memory.recall("staging database")[0].parts is None
 
+    def test_recall_takes_filters_and_a_lowest_score(self, open_memory: Open) -> None:
+        memory = open_memory()
+        wanted = memory.remember("The heron is grey", tags=["bird"], metadata={"n": 1, "deep": [2]})
+        other = memory.remember("The heron stands in the lake", kind="decision", project="lake")
+        assert memory.get(wanted.id).metadata == {"n": 1, "deep": [2]}
+        for filters in (
+            {"tags": ["bird"]},
+            {"metadata": {"n": 1}},
+            {"kind": "fact", "since": datetime(2000, 1, 1, tzinfo=UTC)},
+        ):
+            assert [hit.id for hit in memory.recall("heron", **filters)] == [wanted.id], filters
+        assert [hit.id for hit in memory.recall("heron", projects=["lake"])] == [other.id]
+        assert memory.recall("heron", until="2000-01-01") == []
+        assert memory.recall("what is the capital of Mongolia?") == []
+        assert memory.recall("what is the capital of Mongolia?", 1, min_score=0)[0].score < 0.05
+        with pytest.raises(InputError, match="invalid kind"):
+            memory.recall("heron", kind="facts")
+
     def test_change_history_undo_and_forget(self, open_memory: Open) -> None:
         memory = open_memory()
         made = memory.remember("Port 8080 is the proxy's")

@@ -115,6 +115,31 @@ def test_recall_without_a_project_says_where_else_to_look(run: Run, stored: Stor
     assert "heron" in run("list").err
 
 
+def test_recall_takes_filters(run: Run, stored: Stored) -> None:
+    wanted = stored("The heron is grey", "--kind", "decision", "--tag", "bird", "--metadata", "n=1")
+    stored("The heron stands in the lake", "--metadata", "n=2")
+    for words in ("--kind decision", "--tag bird", "--metadata n=1", "--kind decision --tag bird"):
+        found = run("recall", "heron", *words.split(), "--json").object["results"]
+        assert [hit["id"] for hit in found] == [wanted], words
+    assert len(run("recall", "heron", "--since", "2000-01-01", "--json").object["results"]) == 2
+    assert run("recall", "heron", "--until", "2000-01-01", "--json").object["results"] == []
+    assert "n=1" not in run("show", wanted).out
+    assert '{"n":1}' in run("show", wanted).out
+    assert run("recall", "heron", "--metadata", "n").code == 2
+    run("edit", wanted, "--metadata", "n=3", "--metadata", "lake=Bodensee")
+    assert '{"lake":"Bodensee","n":3}' in run("show", wanted).out
+    run("edit", wanted, "--clear", "metadata")
+    assert "Bodensee" not in run("show", wanted).out
+
+
+def test_recall_says_when_nothing_is_known(run: Run, stored: Stored) -> None:
+    stored("We deploy on Tuesdays")
+    done = run("recall", "what is the capital of Mongolia?")
+    assert (done.code, done.out) == (0, "")
+    assert "nothing is known about this (best score 0.0" in done.err
+    assert "Tuesdays" in run("recall", "what is the capital of Mongolia?", "--min-score", "0").out
+
+
 def test_recall_refuses_what_is_no_question(run: Run) -> None:
     for arguments in (["", ""], ["x", "--limit", "0"], ["x", "--limit", "abc"], ["x", "y"]):
         assert run("recall", *arguments).code == 2

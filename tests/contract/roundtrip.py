@@ -74,6 +74,15 @@ moments = st.one_of(
 sources = st.builds(
     Source, harness=names, session_key=names, turn=names, quote_hash=names, extractor=names
 )
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(characters | st.just("\0"), max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=4,
+)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "id": ids,
     "content": contents,
@@ -89,6 +98,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "pinned": st.booleans(),
     "demotion": counts,
     "tags": st.lists(texts, max_size=4).map(tuple),
+    "metadata": st.dictionaries(texts, values, max_size=3),
     "sources": st.lists(sources, max_size=3).map(tuple),
     "valid_from": st.none() | moments,
     "valid_until": st.none() | moments,
@@ -110,9 +120,9 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 @st.composite
 def records(draw: st.DrawFn) -> MemoryRecord:
     """Any memory that may be stored."""
-    values = {name: draw(strategy) for name, strategy in FIELDS.items()}
-    values["dimension"] = EMBEDDER.dimension if values["embedder"] else None
-    return MemoryRecord(**values)
+    given = {name: draw(strategy) for name, strategy in FIELDS.items()}
+    given["dimension"] = EMBEDDER.dimension if given["embedder"] else None
+    return MemoryRecord(**given)
 
 
 def typed(memory: MemoryRecord) -> dict[str, Any]:

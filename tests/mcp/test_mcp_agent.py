@@ -284,3 +284,25 @@ def test_an_unknown_entity_is_searched_for(pipe: Pipe) -> None:
     stored(server, "The staging server is called heron")
     reply = server.tool("describe_entity", entity="staging")
     assert reply["isError"] and "memory_search" in reply["content"][0]["text"]
+
+
+def test_a_search_takes_filters_and_says_when_nothing_is_known(pipe: Pipe) -> None:
+    server = agent(pipe, "filters")
+    wanted = stored(server, "The heron is grey", kind="decision", tags=["bird"])["id"]
+    stored(server, "The heron stands in the lake")
+    cases: tuple[Json, ...] = (
+        {"kind": "decision"},
+        {"tags": ["bird"], "since": "2000-01-01"},
+        {"kind": "decision", "until": "2100-01-01", "min_score": 0.01},
+    )
+    for filters in cases:
+        found = server.tool("memory_search", query="heron", **filters)["structuredContent"]
+        assert [one["id"] for one in found["results"]] == [wanted], filters
+    off_topic = "what is the capital of Mongolia?"
+    reply = server.tool("memory_search", query=off_topic)
+    assert reply["structuredContent"] == {"results": []}
+    assert reply["content"][0]["text"].startswith("Nothing is known about this (best score 0.0")
+    best = server.tool("memory_search", query=off_topic, min_score=0)["structuredContent"]
+    assert len(best["results"]) == 2
+    wrong = server.tool("memory_search", query="heron", min_score=2)
+    assert wrong["isError"] and "min_score" in wrong["content"][0]["text"]

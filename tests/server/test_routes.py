@@ -117,6 +117,38 @@ def test_both_ways_to_search_find_the_same(daemon: Served) -> None:
     assert set(explained[0]["parts"]) >= {"composite", "cosine", "text"}
 
 
+def test_a_search_takes_filters_in_both_ways(daemon: Served) -> None:
+    user = "filters"
+    wanted = stored(
+        daemon, "The heron is grey", user=user, kind="decision", tags=["bird"], metadata={"n": 1}
+    )
+    other = stored(daemon, "The heron is a bird", user=user, project="lake")
+    body = {"query": "heron", "user": user}
+    for more in ({"kind": ["decision"]}, {"tags": ["bird"]}, {"metadata": {"n": 1}}):
+        hits = daemon.ask("POST", f"{MEMORIES}/search", {**body, **more}).json["results"]
+        assert [hit["id"] for hit in hits] == [wanted], more
+    assert hits[0]["metadata"] == {"n": 1}
+    for query in ("kind=decision,fact", "tags=bird", "projects=", "until=2100-01-01&min_score=0.1"):
+        asked = f"{MEMORIES}/search?user={user}&query=heron&{query}"
+        assert [hit["id"] for hit in daemon.ask("GET", asked).json["results"]] == [wanted], query
+    asked = f"{MEMORIES}/search?user={user}&query=heron&projects=lake"
+    assert [hit["id"] for hit in daemon.ask("GET", asked).json["results"]] == [other]
+    for wrong in ({"min_score": 2}, {"kind": ["facts"]}, {"metadata": []}, {"since": "soon"}):
+        assert daemon.ask("POST", f"{MEMORIES}/search", {**body, **wrong}).status == 422, wrong
+
+
+def test_a_search_says_that_nothing_is_known(daemon: Served) -> None:
+    stored(daemon, "Deployments happen on Mondays at nine", user="unknown")
+    body = {"query": "what is the capital of Mongolia?", "user": "unknown"}
+    reply = daemon.ask("POST", f"{MEMORIES}/search", body).json
+    assert reply["results"] == []
+    assert reply["note"] == "nothing is known about this"
+    assert 0.0 < reply["best_score"] < 0.05
+    found = daemon.ask("POST", f"{MEMORIES}/search", {**body, "min_score": 0}).json
+    assert found["results"][0]["score"] == reply["best_score"]
+    assert "note" not in found
+
+
 def test_a_scope_is_not_crossed(daemon: Served) -> None:
     mine = stored(daemon, "the heron secret of project one", project="one", agent="a")
     place = f"{MEMORIES}/{mine}"

@@ -39,7 +39,7 @@ class Adapter:
 
     def search(self, text, limit, at):
         self.moment = datetime.fromisoformat(at) if at else None
-        return [hit.id for hit in self.memory.recall(text, limit=limit)]
+        return [hit.id for hit in self.memory.recall(text, limit, min_score=0.0)]
 
     def close(self):
         self.memory.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -13,11 +13,12 @@ from meritory.domain.errors import InputError, MeritoryError
 
 if TYPE_CHECKING:
     import threading
+    from datetime import datetime
 
     from meritory.api.embedded import EmbeddedBackend
     from meritory.api.remote import RemoteBackend
     from meritory.api.session import Session
-    from meritory.domain.feedback import Contested, FeedbackEvent, Status
+    from meritory.domain.feedback import Contested, FeedbackEvent
     from meritory.domain.memory import (
         Draft,
         Entity,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 LISTING_LIMIT_MAX = 10_000
 FEEDBACK_LIMIT_MAX = 1_000
 RISK_DAYS_MAX = 36_500
-_FEEDBACK_FILTERS = ("domain", "project", "session_key", "memory_id")
-_FEEDBACK_STATUSES = ("promoted", "clarification_required", "rejected")
 Progress = Callable[[int, int], None]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -315,27 +314,29 @@ class Memory:
         limit: int | None = None,
         explain: bool = False,
         session: str | None = None,
+        *,
+        min_score: float | None = None,
+        kind: str | Sequence[str] | None = None,
+        tags: str | Sequence[str] | None = None,
+        projects: str | Sequence[str] | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> list[Recalled]:
         """Return the memories that answer a query best; `explain` adds the parts of each score.
 
-        With the key of a running session the search is recorded, and learned from at its end.
+        A score is the probability that a memory answers. Without `min_score` nothing is returned
+        if nothing is known; 0 returns the best in any case. `kind` and `projects` are one or more
+        (an empty project: memories without one); a memory needs all tags and all metadata, and
+        holds not before `since` and before `until`. With the key of a running session the search is
+        recorded, and learned from at its end.
         """
-        from meritory.domain.policy import RECALL_LIMIT
         from meritory.engine.memories import recall
 
-        wanted = RECALL_LIMIT if limit is None else limit
-        with self.services.observer.timed("recall"):
-            hits = recall.recall(
-                self.services,
-                self.scope,
-                query,
-                wanted,
-                explain=explain,
-                session=session,
-            )
-        if self.services.counter is not None:
-            self.services.counter.add(self.scope.user, [hit.memory.id for hit in hits])
-        return hits
+        fields = {"kind": kind, "tags": tags, "since": since, "until": until, "metadata": metadata}
+        given = {**fields, "projects": projects, "min_score": min_score}
+        services, scope = self.services, self.scope
+        return recall.answer(services, scope, query, limit, given, explain=explain, session=session)
 
     @verb
     def get(self, memory_id: str) -> MemoryRecord:
@@ -498,29 +499,10 @@ class Memory:
 
         They can also be filtered by domain, project, session_key and memory_id.
         """
-        from meritory.domain.feedback import FeedbackQuery
-        from meritory.text.feedback import polarity
+        from meritory.engine.feedback.summary import make_query
 
-        unknown = [name for name in fields if name not in _FEEDBACK_FILTERS]
-        if unknown:
-            raise InputError(
-                f"unknown filter of reports: {unknown[0]!r}", hint=", ".join(_FEEDBACK_FILTERS)
-            )
-        side = None if signal is None else polarity(signal)
-        if signal is not None and side is None:
-            raise InputError(f"{str(signal)[:40]!r} is not a signal", hint="up or down")
-        if status is not None and status not in _FEEDBACK_STATUSES:
-            raise InputError(
-                f"{str(status)[:40]!r} is not the status of a report",
-                hint=", ".join(_FEEDBACK_STATUSES),
-            )
-        query = FeedbackQuery(
-            polarity=side,
-            status=cast("Status | None", status),
-            before=before,
-            limit=_limit(limit, FEEDBACK_LIMIT_MAX),
-            **fields,
-        )
+        count = _limit(limit, FEEDBACK_LIMIT_MAX)
+        query = make_query(count, signal=signal, status=status, before=before, fields=fields)
         return self.services.store.feedback_events(self.scope.user, query)
 
     @verb

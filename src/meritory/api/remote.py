@@ -253,8 +253,8 @@ _RESULTS = (
 def _signature(method: Callable[..., Any]) -> tuple[Signature, Any]:
     """Return the parameters of a method of `Memory` and the type of its result."""
     names: dict[str, Any] = {kind.__name__: kind for kind in _RESULTS}
-    # A type of an argument, which every hint is read with.
-    names["KeptText"] = KeptText
+    # Types of arguments, which every hint is read with.
+    names |= {"KeptText": KeptText, "datetime": datetime}
     return signature(method), get_type_hints(method, localns=names)["return"]
 
 

@@ -27,7 +27,7 @@ class CommandEntry(NamedTuple):
 _TABLE = {
     "Memories": (
         ("remember", "memories:remember", "Store a text as a memory."),
-        ("recall", "memories:recall", "Find the memories that answer a query best."),
+        ("recall", "recall:recall", "Find the memories that answer a query best."),
         ("list", "memories:list_memories", "List memories, newest first."),
         ("show", "memories:show", "Show one memory with all its fields."),
         ("edit", "memories:edit", "Change fields of a memory."),

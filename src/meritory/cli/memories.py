@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from meritory.cli.command import (
     given_options,
     handles,
     limit_option,
+    many_option,
     opened,
     read_text,
     require_yes,
@@ -33,28 +35,22 @@ from meritory.cli.output import (
     clock_text,
     flat,
     note,
-    number,
     text,
     text_or_empty,
     to_json,
 )
 from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import InputError, NotFound
-from meritory.domain.memory import KINDS, MemoryRecord
+from meritory.domain.memory import KINDS, MemoryRecord, metadata_text
 from meritory.settings.home import URL_VARIABLE
 from meritory.text.normalize import check_text
-from meritory.text.time import date_text
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.domain.memory import Recalled
 
-RECALL_LIMIT_MAX = 1_000
 _OTHERS_READ = 1_000
 _OTHERS_NAMED = 3
-_LEGS = ("cosine", "text", "hybrid", "weight")
-_FITS = ("asked", "told", "soft", "condition")
-_COMPOSITE = ("composite", "relevance", "recency", "usefulness", "confidence", "frequency")
+_SHARE = click.FloatRange(0.0, 1.0)
 _ENTITIES = RecordView(
     Field("id", read=lambda entity: f"{entity.kind}:{entity.name}"),
     Field("kind", "kind"),
@@ -120,6 +116,7 @@ def memory_fields(record: MemoryRecord, *more: tuple[str, str]) -> Fields:
         ("project", record.project or ""),
         ("state", _marks(record)),
         ("tags", ", ".join(record.tags)),
+        ("metadata", metadata_text(record.metadata) if record.metadata else ""),
         ("importance", f"{record.importance:g}"),
         ("confidence", f"{record.confidence:g}"),
         ("provenance", f"{record.provenance} (origin {record.origin}, {record.trust})"),
@@ -140,43 +137,7 @@ def memory_fields(record: MemoryRecord, *more: tuple[str, str]) -> Fields:
 # -- memories -------------------------------------------------------------------------------
 
 
-@command("recall", 'meritory recall "when do we deploy?" --project heron')
-@click.argument("query")
-@limit_option(None, RECALL_LIMIT_MAX, "How many at most. Default: 10.")
-@click.option("--explain", is_flag=True, help="Show every number behind each score.")
-@scope_options
-def recall(
-    query: str, limit: int | None, explain: bool, project: str | None, agent: str | None
-) -> Answer:
-    """Find the memories that answer a query best."""
-    with opened(project, agent) as memory:
-        hits = memory.recall(query, limit, explain)
-        if not hits:
-            note("nothing found", *_elsewhere(memory))
-        ids = handles(memory, (hit.id for hit in hits))
-    blocks: list[Block] = []
-    if hits and hits[0].parts is not None and hits[0].parts.read_as:
-        note(f"read as: {hits[0].parts.read_as}")
-    if hits:
-        records, scores = [hit.memory for hit in hits], [hit.score for hit in hits]
-        blocks.append(memory_table(records, ids, scores=scores, notes=map(_until, hits)))
-    for names in (_LEGS, _FITS, _COMPOSITE) if explain else ():
-        numbers = (Field("", name, f"parts.{name}", number(".6f")) for name in names)
-        view = RecordView(Field("", "id", lambda hit: ids[hit.id], style="cyan"), *numbers)
-        blocks += view.blocks(hits)
-    results = []
-    for hit in hits:
-        parts = {} if hit.parts is None else {"parts": to_json(hit.parts)}
-        until = {"until": to_json(hit.until)}
-        results.append({**record_to_dict(hit.memory), "score": hit.score, **until, **parts})
-    return Answer({"results": results}, *blocks)
-
-
-def _until(hit: Recalled) -> str:
-    return f" (until {date_text(hit.until)})" if hit.until else ""
-
-
-def _elsewhere(memory: Memory) -> Iterator[str]:
+def elsewhere(memory: Memory) -> Iterator[str]:
     """Yield hints about memories outside the scope of the command."""
     others = memory.page(_OTHERS_READ, everywhere=True)
     if not others:
@@ -213,7 +174,7 @@ def list_memories(
         records = memory.page(limit, after=last, everywhere=everywhere, include_gone=gone, **wanted)
         ids = handles(memory, (record.id for record in records))
         if not records:
-            note("nothing found", *(() if everywhere else _elsewhere(memory)))
+            note("nothing found", *(() if everywhere else elsewhere(memory)))
     following = records[-1].id if len(records) == limit else None
     if following:
         note(f"there may be more: add --after {ids[following]}")
@@ -285,7 +246,7 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
                 view = memory.describe(spelling)
                 break
         else:
-            hints = ["`meritory entities` lists all entities", *_elsewhere(memory)]
+            hints = ["`meritory entities` lists all entities", *elsewhere(memory)]
             raise NotFound(f"no memory is about {entity[:80]!r}", hint="; ".join(hints))
         names = dict.fromkeys(i for members in view.aspects.values() for i in members)
         records = {memory_id: memory.get(memory_id) for memory_id in names}
@@ -310,8 +271,7 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
 # -- writing ----------------------------------------------------------------------------------
 
 WHY_LIMIT_CHARS = 500
-CLEARABLE = ("agent", "project", "tags", "valid-from", "valid-until")
-_SHARE = click.FloatRange(0.0, 1.0)
+CLEARABLE = ("agent", "project", "tags", "metadata", "valid-from", "valid-until")
 _OUTCOMES = {
     "stored": "stored {id}",
     "duplicate": "already stored as {id}; refreshed",
@@ -321,10 +281,25 @@ _OUTCOMES = {
 }
 
 
+def read_metadata(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return metadata from NAME=VALUE; a value is JSON if it can be read so, else text."""
+    metadata: dict[str, Any] = {}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if not mark:
+            raise InputError(f"metadata needs NAME=VALUE, not {pair[:40]!r}")
+        try:
+            metadata[name] = json.loads(value)
+        except ValueError:
+            metadata[name] = value
+    return metadata
+
+
 @command("remember", 'meritory remember "We deploy on Tuesdays" --kind decision --project heron')
 @click.argument("text")
 @click.option("--kind", type=click.Choice(KINDS), help="The kind of claim.  [default: fact]")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="A tag; may be repeated.")
+@many_option("--metadata", "metadata", "NAME=VALUE", "A field for filters; may be repeated.")
 @click.option("--project", metavar="NAME", help="The project it belongs to. Default: none.")
 @click.option("--agent", metavar="NAME", help="The agent it belongs to. Default: all.")
 @click.option("--importance", type=_SHARE, help="How important it is, 0 to 1.  [default: 0.5]")
@@ -349,6 +324,8 @@ def remember(text: str, project: str | None, agent: str | None, **options: Any) 
     content = read_text(text)
     keep, pin = options.pop("keep"), options.pop("pin")
     fields = given_options(**options, pinned=pin, on_similar="keep" if keep else None)
+    if "metadata" in fields:
+        fields["metadata"] = read_metadata(fields["metadata"])
     with opened(project, agent) as memory:
         result = memory.remember_many([{"content": content, **fields}])[0]
         record = result.memory
@@ -374,6 +351,7 @@ def remember(text: str, project: str | None, agent: str | None, **options: Any) 
 @click.option("--content", metavar="TEXT", help="The new text, or - to read it from stdin.")
 @click.option("--kind", type=click.Choice(KINDS), help="The kind of claim.")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Replaces all tags; repeatable.")
+@many_option("--metadata", "metadata", "NAME=VALUE", "Replaces all metadata; repeatable.")
 @click.option("--project", metavar="NAME", help="The project it belongs to.")
 @click.option("--agent", metavar="NAME", help="The agent it belongs to.")
 @click.option("--importance", type=_SHARE, help="How important it is, 0 to 1.")
@@ -392,6 +370,8 @@ def edit(
     The old version stays in its history, and `meritory undo ID` restores it.
     """
     fields = given_options(**options)
+    if "metadata" in fields:
+        fields["metadata"] = read_metadata(fields["metadata"])
     if content is not None:
         fields["content"] = read_text(content)
     if pin is not None:

@@ -45,6 +45,7 @@ def record_to_dict(record: MemoryRecord) -> dict[str, Any]:
         if plain[name] is not None:
             plain[name] = moment_text(plain[name])
     plain["tags"] = list(record.tags)
+    plain["metadata"] = dict(record.metadata)
     plain["sources"] = [source_to_dict(source) for source in record.sources]
     return plain
 
@@ -56,6 +57,7 @@ def record_from_dict(plain: Mapping[str, Any]) -> MemoryRecord:
         if values.get(name) is not None:
             values[name] = parse_moment(values[name], name)
     values["tags"] = tuple(values.get("tags", ()))
+    values["metadata"] = dict(values.get("metadata") or {})
     values["sources"] = tuple(Source(**source) for source in values.get("sources", ()))
     return MemoryRecord(**values)
 

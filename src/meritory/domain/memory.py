@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Kind = Literal["fact", "preference", "decision", "procedure", "episode", "lesson", "constraint"]
 Provenance = Literal["user_stated", "assistant_derived", "episode_summary"]
@@ -43,7 +45,11 @@ CONTENT_LIMIT_CHARS = 8_192
 NAME_LIMIT_CHARS = 256
 TAG_LIMIT_CHARS = 64
 TAG_LIMIT_COUNT = 64
+METADATA_LIMIT_COUNT = 64
+METADATA_LIMIT_CHARS = 4_096
 DEFAULT_USER = "default"
+# What every surface says when a search finds nothing.
+NOTHING_KNOWN = "nothing is known about this"
 DEFAULT_CONFIDENCE = 0.8
 DEFAULT_IMPORTANCE = 0.5
 DEFAULT_USEFULNESS = 0.5
@@ -57,10 +63,27 @@ class Scope:
     agent: str | None = None
     project: str | None = None
 
+    def covers(self, agent: str | None, project: str | None) -> bool:
+        """Return whether a query of this scope sees memories of an agent and a project."""
+        return agent in (None, self.agent) and project in (None, self.project)
+
 
 @dataclass(frozen=True, slots=True)
 class EveryScope(Scope):
     """All scopes of a user: for tools that people use, not for agents."""
+
+    def covers(self, agent: str | None, project: str | None) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectsScope(Scope):
+    """The memories of exactly these projects; an empty name stands for those without one."""
+
+    projects: tuple[str, ...] = ()
+
+    def covers(self, agent: str | None, project: str | None) -> bool:
+        return agent in (None, self.agent) and (project or "") in self.projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,8 @@ class MemoryRecord:
     pinned: bool = False
     demotion: int = 0
     tags: tuple[str, ...] = ()
+    # What a program keeps with it: named JSON values, which nothing but filters reads.
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     sources: tuple[Source, ...] = ()
     valid_from: datetime | None = None
     valid_until: datetime | None = None
@@ -163,6 +188,7 @@ class Draft:
     importance: float = DEFAULT_IMPORTANCE
     pinned: bool = False
     tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     source: Source | None = None
     valid_from: datetime | None = None
     valid_until: datetime | None = None
@@ -179,6 +205,46 @@ class Draft:
     def scope(self) -> Scope:
         """Return the scope that the memory would belong to."""
         return Scope(self.user, self.agent, self.project)
+
+
+def metadata_text(value: object) -> str:
+    """Return a value of metadata as JSON, the same for equal values."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecallFilter:
+    """The memories that a search may return; an empty field allows all."""
+
+    kinds: tuple[str, ...] = ()
+    # A memory needs all of these tags, and all of this metadata.
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # A memory holds since its `valid_from`, else its creation: not before `since`, before `until`.
+    since: datetime | None = None
+    until: datetime | None = None
+    # The lowest score of a result; without one, the search decides whether anything is known.
+    min_score: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether every memory passes, whatever its score."""
+        return replace(self, min_score=None) == RecallFilter()
+
+    def allows(self, record: MemoryRecord) -> bool:
+        """Return whether a memory passes."""
+        held_since = record.valid_from or record.created_at
+        return (
+            (not self.kinds or record.kind in self.kinds)
+            and set(self.tags) <= set(record.tags)
+            and all(
+                name in record.metadata
+                and metadata_text(record.metadata[name]) == metadata_text(value)
+                for name, value in self.metadata.items()
+            )
+            and (self.since is None or held_since >= self.since)
+            and (self.until is None or held_since < self.until)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +309,9 @@ class Parts:
     soft: float = 0.0
     # Whether it is an instruction or a preference, and how far the question meets its condition.
     condition: float = 0.0
+    # The share of the question's words in the memory, and the number that results are ordered by.
+    share: float = 0.0
+    order: float = 0.0
     is_standing: bool = field(default=False, kw_only=True)
     # Words of the question that were read as others: "db = database".
     read_as: str = field(default="", kw_only=True)

@@ -19,6 +19,9 @@ LlmProvider = Literal["openai", "anthropic"]
 
 # Below this relevance a memory is not about the prompt, however fresh and trusted it is.
 RELEVANCE_FLOOR = 0.15
+# A search without `min_score` returns nothing if the best score is below this: at most 5% of the
+# answers are lost by it (bench.abstain).
+KNOWN_SCORE = 0.05
 # Largest share of the vectors in the hybrid score; the words have the rest.
 VECTOR_WEIGHT = 0.35
 # The same for vectors of a sentence encoder, which are right more often (ADR 0041).
@@ -88,6 +91,7 @@ class RecallPolicy:
     """How a recall finds memories. All constants."""
 
     relevance_floor: float = RELEVANCE_FLOOR
+    known_score: float = KNOWN_SCORE
     vector_weight: float = VECTOR_WEIGHT
     # Whether words without a hit are read as the nearest words of the store.
     corrects_words: bool = True

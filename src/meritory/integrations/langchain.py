@@ -29,6 +29,8 @@ class MeritoryRetriever(BaseRetriever):
     memory: Any
     session: Any = None
     limit: int | None = None
+    # As `Memory.recall` takes them: min_score, kind, tags, projects, since, until, metadata.
+    filters: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
@@ -42,7 +44,7 @@ class MeritoryRetriever(BaseRetriever):
 
     def _retrieve(self, query: str) -> list[Document]:
         if self.session is None:
-            hits = self.memory.recall(query, self.limit)
+            hits = self.memory.recall(query, self.limit, **self.filters)
             return [_document(hit.memory, score=hit.score) for hit in hits]
         served = self.session.prompt(query)
         return [
@@ -57,6 +59,7 @@ def _document(record: MemoryRecord, **more: object) -> Document:
         "project": record.project,
         "agent": record.agent,
         "tags": list(record.tags),
+        "metadata": dict(record.metadata),
         "trust": record.trust,
         "created_at": record.created_at.isoformat(),
         **more,

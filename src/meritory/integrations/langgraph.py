@@ -155,7 +155,8 @@ class MeritoryStore(BaseStore):
         scored: list[tuple[StoredItem, float | None]] = []
         if op.query:
             limit = min(_FOUND_LIMIT, max(1, (op.offset + op.limit) * _AHEAD))
-            for hit in self._memory.recall(str(op.query), limit):
+            # A store returns its best items, however little they have to do with the query.
+            for hit in self._memory.recall(str(op.query), limit, min_score=0.0, tags=[TAG]):
                 stored = StoredItem.of(hit.memory)
                 if stored is not None and _UNINDEXED not in hit.memory.tags:
                     scored.append((stored, hit.score))

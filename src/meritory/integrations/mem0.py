@@ -7,7 +7,6 @@ are stored one by one without their questions, and the write path merges repetit
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,17 +15,14 @@ from typing import Any, Self
 from meritory.api.async_memory import on_thread
 from meritory.api.memory import Memory as EmbeddedMemory
 from meritory.domain.errors import InputError, NotFound, PersonOnly
-from meritory.domain.memory import MemoryRecord, Source
+from meritory.domain.memory import MemoryRecord, RecallFilter, Source, metadata_text
 from meritory.integrations.core import all_tagged
 from meritory.text.extract.rules import without_questions
 
 TAG = "mem0"
 _OWNERS = ("user_id", "agent_id", "run_id")
-_META_PIECE_CHARS = 56
-_META_LIMIT_COUNT = 40
 _TAG_LIMIT_CHARS = 64
 _FOUND_LIMIT = 1_000
-_AHEAD = 5
 # Between a memory's id and its user, if that is not the default one.
 _AT = "@"
 _EVENTS = {"create": "ADD", "delete": "DELETE"}
@@ -69,7 +65,8 @@ class Mem0Memory:
         """
         engine, owner = self._for(user_id=user_id, agent_id=agent_id, run_id=run_id)
         fields: dict[str, Any] = {
-            "tags": [TAG, *_owner_tags(owner), *_metadata_tags(metadata)],
+            "tags": [TAG, *_owner_tags(owner)],
+            "metadata": metadata,
             "source": Source(owner.get("agent_id"), owner.get("run_id")),
             "valid_until": _until(expiration_date),
         }
@@ -106,8 +103,7 @@ class Mem0Memory:
         if content is not None:
             changes["content"] = content
         if metadata is not None:
-            others = [tag for tag in record.tags if not tag.startswith("meta")]
-            changes["tags"] = [*others, *_metadata_tags({**_metadata(record), **metadata})]
+            changes["metadata"] = {**record.metadata, **metadata}
         if expiration_date is not _UNSET:
             changes["valid_until"] = _until(expiration_date)
         if not changes:
@@ -182,13 +178,21 @@ class Mem0Memory:
         wanted = {**(filters or {}), **_owner_of(named)}
         engine, _ = self._for(**_owner_of(wanted))
         limit = int(named.get("limit", top_k))
-        hits = engine.recall(query, min(_FOUND_LIMIT, max(1, limit) * _AHEAD))
+        tags = _wanted_tags(wanted)
+        hits = engine.recall(
+            query,
+            min(_FOUND_LIMIT, max(1, limit)),
+            # As mem0 does: the best, however little they have to do with the query.
+            min_score=0.0,
+            tags=tags or None,
+            metadata=_wanted_metadata(wanted),
+        )
         found = [
             {**_item(engine, hit.memory), "score": hit.score}
             for hit in hits
-            if _fits(hit.memory, wanted) and (threshold is None or hit.score >= threshold)
+            if threshold is None or hit.score >= threshold
         ]
-        return {"results": found[:limit]}
+        return {"results": found[: max(0, limit)]}
 
     def history(self, memory_id: str) -> list[dict[str, Any]]:
         """Return every change of a memory, oldest first."""
@@ -282,38 +286,34 @@ def _unbound(records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
 
 def _fits(record: MemoryRecord, wanted: Mapping[str, Any], *, show_expired: bool = False) -> bool:
     """Return whether a memory is one of the owner's, with the wanted metadata."""
-    tags = _owner_tags(
-        {name: str(wanted[name]) for name in _OWNERS if wanted.get(name) is not None}
-    )
-    if tags and not {TAG, *tags} <= set(record.tags):
+    if not set(_wanted_tags(wanted)) <= set(record.tags):
         return False
     until = record.valid_until
     if until is not None and until <= datetime.now(UTC) and not show_expired:
         return False
-    held = _metadata(record)
-    return all(held.get(name) == value for name, value in wanted.items() if name not in _OWNERS)
+    return RecallFilter(metadata=_wanted_metadata(wanted)).allows(record)
 
 
-def _metadata_tags(metadata: Mapping[str, Any] | None) -> list[str]:
-    """Return metadata as tags: its JSON in pieces, without spaces, which tags lose at the ends."""
-    if not metadata:
-        return []
+def _wanted_tags(wanted: Mapping[str, Any]) -> list[str]:
+    """Return the tags that memories of an agent or a run have; none for all of a user."""
+    tags = _owner_tags(
+        {name: str(wanted[name]) for name in _OWNERS if wanted.get(name) is not None}
+    )
+    return [TAG, *tags] if tags else []
+
+
+def _wanted_metadata(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters of metadata, as it is stored: a whole number never as 1.0."""
+    found = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in wanted.items()
+        if name not in _OWNERS
+    }
     try:
-        text = json.dumps(dict(metadata), separators=(",", ":")).replace(" ", "\\u0020")
+        metadata_text(found)
     except (TypeError, ValueError) as error:
-        raise InputError(f"metadata must be JSON: {error}") from error
-    starts = range(0, len(text), _META_PIECE_CHARS)
-    if len(starts) > _META_LIMIT_COUNT:
-        raise InputError(f"metadata has at most {_META_LIMIT_COUNT * _META_PIECE_CHARS} characters")
-    return [f"meta{n:02}:{text[at : at + _META_PIECE_CHARS]}" for n, at in enumerate(starts)]
-
-
-def _metadata(record: MemoryRecord) -> dict[str, Any]:
-    pieces = sorted(tag for tag in record.tags if tag[:4] == "meta" and tag[6:7] == ":")
-    if not pieces:
-        return {}
-    metadata: dict[str, Any] = json.loads("".join(piece[7:] for piece in pieces))
-    return metadata
+        raise InputError(f"a filter must be JSON: {error}") from error
+    return found
 
 
 def _item(engine: EmbeddedMemory, record: MemoryRecord) -> dict[str, Any]:
@@ -333,9 +333,8 @@ def _item(engine: EmbeddedMemory, record: MemoryRecord) -> dict[str, Any]:
         made["run_id"] = place.session_key
     if record.valid_until is not None:
         made["expiration_date"] = record.valid_until.date().isoformat()
-    metadata = _metadata(record)
-    if metadata:
-        made["metadata"] = metadata
+    if record.metadata:
+        made["metadata"] = dict(record.metadata)
     return made
 
 

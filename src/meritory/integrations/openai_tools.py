@@ -9,7 +9,7 @@ from typing import Any, Literal
 from meritory.api.memory import Memory
 from meritory.api.session import Session
 from meritory.domain.errors import InputError, MeritoryError, NotFound
-from meritory.domain.memory import KINDS, MemoryRecord, Recalled
+from meritory.domain.memory import KINDS, NOTHING_KNOWN, MemoryRecord, Recalled
 
 Form = Literal["chat", "responses"]
 _ID = {"type": "string", "description": "The id of a memory, from memory_search"}
@@ -33,6 +33,11 @@ TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         {
             "query": {"type": "string", "description": "What to look for, in plain words"},
             "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+            "min_score": {"type": "number", "minimum": 0, "maximum": 1},
+            "kind": {"type": "string", "enum": list(KINDS)},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "since": {"type": "string", "description": "Only what holds since then (ISO 8601)"},
+            "until": {"type": "string", "description": "Only what holds since before then"},
         },
         ("query",),
     ),
@@ -63,7 +68,14 @@ TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         ("ratings",),
     ),
 }
-_TYPES: Mapping[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
+_FILTERS = ("min_score", "kind", "tags", "since", "until")
+_TYPES: Mapping[str, Any] = {
+    "number": int | float,
+    "string": str,
+    "integer": int,
+    "array": list,
+    "object": dict,
+}
 
 
 def openai_tools(form: Form = "chat") -> list[dict[str, Any]]:
@@ -105,7 +117,10 @@ def call_tool(
 def _run(memory: Memory, session: Session | None, name: str, given: Mapping[str, Any]) -> object:
     """Return the result of a tool call whose arguments are checked."""
     if name == "memory_search":
-        hits = memory.recall(given["query"], given.get("limit") or 10)
+        filters = {name: given[name] for name in _FILTERS if given.get(name) is not None}
+        hits = memory.recall(given["query"], given.get("limit") or 10, **filters)
+        if not hits:
+            return {"results": [], "note": NOTHING_KNOWN}
         return {"results": [_hit_json(hit) for hit in hits]}
     if name == "memory_store":
         fields = {field: given[field] for field in ("kind", "tags") if given.get(field)}

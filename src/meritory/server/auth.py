@@ -446,10 +446,15 @@ class ScopedMemory:
         limit: int | None = None,
         explain: bool = False,
         session: str | None = None,
+        **filters: Any,
     ) -> list[Recalled]:
-        """Search within the scope, and within a session of it."""
+        """Search the scope, in a session and projects of the scope only."""
         self._grant.require_session(self.services, session)
-        return self._memory.recall(query, limit, explain, session)
+        names = filters.get("projects")
+        for name in [names] if isinstance(names, str) else names or ():
+            if not self._grant.fits(self.scope.agent, name or None):
+                raise _outside()
+        return self._memory.recall(query, limit, explain, session, **filters)
 
     def page(
         self,

@@ -201,8 +201,9 @@ def test_words_of_another_project_do_not_speak_for_a_session(memory: Memory) -> 
     memory.remember_many([*small_talk(30), *seen])
 
     def lead() -> float:
-        score = {found.content: found.score for found in memory.recall("canoe varnish", limit=50)}
-        return score[NEARER] - score["Her canoe sank"]
+        found = memory.recall("canoe varnish", limit=50, explain=True)
+        order = {one.content: one.parts.order for one in found if one.parts is not None}
+        return order[NEARER] - order["Her canoe sank"]
 
     before = lead()
     hidden = chat("one", NEARER, "So warm", "The varnish peels")[-1]

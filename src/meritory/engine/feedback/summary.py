@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import cast
 
-from meritory.domain.feedback import Contested, FeedbackEvent, FeedbackQuery
+from meritory.domain.errors import InputError
+from meritory.domain.feedback import Contested, FeedbackEvent, FeedbackQuery, Status
 from meritory.domain.world import epoch_days
 from meritory.engine.services import Services
 from meritory.rank import feedback
 from meritory.rank.belief import faded
-from meritory.text.feedback import DOWN, UP, content_words, main_text
+from meritory.text.feedback import DOWN, UP, content_words, main_text, polarity
 
 # Of each polarity: pairing compares every negative with every positive.
 PAIR_EVENTS_LIMIT = 500
 CONTESTED_LIMIT = 1_000
+_FILTERS = ("domain", "project", "session_key", "memory_id")
+_STATUSES = ("promoted", "clarification_required", "rejected")
+
+
+def make_query(
+    limit: int,
+    *,
+    signal: str | None,
+    status: str | None,
+    before: str | None,
+    fields: Mapping[str, str | None],
+) -> FeedbackQuery:
+    """Return the query for a page of reports; InputError names the wrong filter."""
+    unknown = [name for name in fields if name not in _FILTERS]
+    if unknown:
+        raise InputError(f"unknown filter of reports: {unknown[0]!r}", hint=", ".join(_FILTERS))
+    side = None if signal is None else polarity(signal)
+    if signal is not None and side is None:
+        raise InputError(f"{str(signal)[:40]!r} is not a signal", hint="up or down")
+    if status is not None and status not in _STATUSES:
+        raise InputError(
+            f"{str(status)[:40]!r} is not the status of a report", hint=", ".join(_STATUSES)
+        )
+    known = cast("Status | None", status)
+    return FeedbackQuery(polarity=side, status=known, before=before, limit=limit, **fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from meritory.domain.memory import EveryScope, MemoryRecord, Scope
+from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.quality import LinkKind, MemoryLink
 from meritory.engine.memories.gate import GateVerdict, may_renew, since
 from meritory.store.contract.memories import LaterValue, Near
@@ -302,9 +302,7 @@ def earlier_values(
 
 
 def _may_see(scope: Scope, record: MemoryRecord) -> bool:
-    return isinstance(scope, EveryScope) or (
-        record.agent in (None, scope.agent) and record.project in (None, scope.project)
-    )
+    return scope.covers(record.agent, record.project)
 
 
 # -- dates ------------------------------------------------------------------------------------

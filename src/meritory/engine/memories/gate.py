@@ -6,13 +6,22 @@ The decisions are pure; `write` applies them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
+from meritory.domain.memory import (
+    METADATA_LIMIT_CHARS,
+    METADATA_LIMIT_COUNT,
+    TAG_LIMIT_COUNT,
+    HistoryEntry,
+    Kind,
+    MemoryRecord,
+    Source,
+    metadata_text,
+)
 from meritory.domain.policy import Policy
 from meritory.engine.memories.validate import settled
 from meritory.model.succession import succession_model
@@ -269,6 +278,7 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
         pinned=old.pinned or new.pinned,
         demotion=min(old.demotion, new.demotion),
         tags=tuple(dict.fromkeys((*old.tags, *new.tags)))[:TAG_LIMIT_COUNT],
+        metadata=_joined(old.metadata, new.metadata),
         sources=_united(old.sources, new.sources),
         valid_from=old.valid_from or new.valid_from,
         access_count=old.access_count + new.access_count,
@@ -303,6 +313,13 @@ def revert(current: MemoryRecord, entry: HistoryEntry, now: datetime) -> MemoryR
         if getattr(current, name) == getattr(after, name)
     }
     return replace(current, **restored, updated_at=now)
+
+
+def _joined(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of both, the new values where they differ; the old if it is too much."""
+    both = {**old, **new}
+    is_small = len(both) <= METADATA_LIMIT_COUNT
+    return both if is_small and len(metadata_text(both)) <= METADATA_LIMIT_CHARS else old
 
 
 def _united(old: tuple[Source, ...], new: tuple[Source, ...]) -> tuple[Source, ...]:

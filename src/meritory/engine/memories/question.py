@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from meritory.domain.memory import Scope
+from meritory.domain.memory import RecallFilter, Scope
 from meritory.engine.memories.embedding import QueryVector
 from meritory.engine.services import Services
 from meritory.ports.token_table import token_table
-from meritory.store.contract.memories import Search
+from meritory.store.contract.memories import NO_FILTER, Search
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.typos import edit_limit, other_spellings
 
@@ -35,7 +35,12 @@ class SearchQuestion:
         return ", ".join(f"{typed} = {' '.join(words)}" for typed, words in self.read_as.items())
 
     def search(
-        self, scope: Scope, *, hit_limit: int = 0, injectable_at: datetime | None = None
+        self,
+        scope: Scope,
+        *,
+        hit_limit: int = 0,
+        injectable_at: datetime | None = None,
+        wanted: RecallFilter = NO_FILTER,
     ) -> Search:
         """Return the search for this question."""
         return Search(
@@ -47,6 +52,7 @@ class SearchQuestion:
             near_terms=self.near_terms,
             hit_limit=hit_limit,
             injectable_at=injectable_at,
+            filter=wanted,
         )
 
 

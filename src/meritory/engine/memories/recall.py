@@ -6,9 +6,9 @@ import collections
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,12 @@ from meritory.domain.memory import (
     Listing,
     MemoryRecord,
     Parts,
+    ProjectsScope,
     Recalled,
+    RecallFilter,
     Scope,
 )
+from meritory.domain.policy import RECALL_LIMIT
 from meritory.domain.world import World, epoch_days
 from meritory.engine.memories.chains import (
     PresentValue,
@@ -31,6 +34,7 @@ from meritory.engine.memories.chains import (
     present_values,
     unsure_values,
 )
+from meritory.engine.memories.filters import make_filter, narrowed
 from meritory.engine.memories.gate import since
 from meritory.engine.memories.learned import (
     FormulaOrder,
@@ -39,11 +43,13 @@ from meritory.engine.memories.learned import (
     running_session,
 )
 from meritory.engine.memories.order import PoolMatch, match_pool, pool_scores, relevant
-from meritory.engine.memories.question import read_question
+from meritory.engine.memories.question import SearchQuestion, read_question
+from meritory.engine.memories.relevance import match_of
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
-from meritory.store.contract.memories import SearchPool
+from meritory.rank.relevance import QueryMatch, descending, numbers_of, probabilities
+from meritory.store.contract.memories import NO_FILTER, SearchPool
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import keys_in_play
 from meritory.text.newest import MAX_PLACES, READ_COUNT, Note, newest_first
@@ -61,6 +67,8 @@ STATE_NOTE = "the state of the work: newest first"
 # So many of the best results bring what is probably newer and was not found: further ones cost
 # other results more places than they mend.
 BRINGING = 1
+# At least so many are scored, so that a score does not depend on the limit of most searches.
+_SCORED_COUNT = 10
 FLUSH_INTERVAL_MS = 2_000
 # The most memories in one write, and the number of waiting memories that starts a flush.
 FLUSH_MEMORIES = 1_000
@@ -79,6 +87,29 @@ class _Ranked(NamedTuple):
     until: datetime | None = None
 
 
+def answer(
+    services: Services,
+    scope: Scope,
+    query: str,
+    limit: int | None,
+    given: Mapping[str, Any],
+    *,
+    explain: bool,
+    session: str | None = None,
+) -> list[Recalled]:
+    """Return the memories that answer a query best, by the filters given, and count them."""
+    count = RECALL_LIMIT if limit is None else limit
+    wanted = make_filter(given)
+    within = narrowed(scope, given["projects"])
+    with services.observer.timed("recall"):
+        hits = recall(
+            services, within, query, count, explain=explain, session=session, wanted=wanted
+        )
+    if services.counter is not None:
+        services.counter.add(scope.user, [hit.memory.id for hit in hits])
+    return hits
+
+
 def recall(
     services: Services,
     scope: Scope,
@@ -87,68 +118,157 @@ def recall(
     *,
     explain: bool = False,
     session: str | None = None,
+    wanted: RecallFilter = NO_FILTER,
 ) -> list[Recalled]:
     """Return the memories that answer a query best, best first.
 
     Of a chain only the memory with the present value is returned, at the best place of the chain.
     Of short notes about one subject the newest comes first. A question about the past also gets
-    the earlier values. A search within a session is recorded, to learn from what helped.
+    the earlier values. Without a lowest score nothing is returned if no memory is likely to answer;
+    with one, each result has at least that score. A search within a session is recorded, to learn
+    from what helped.
     """
-    text = checked_query(query)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
-    if asks_for_state(text) and (newest := _newest(services, scope, limit, explain=explain)):
-        return newest
-    policy, question = services.policy, read_question(services, scope, text)
-    pool = services.store.search(question.search(scope))
-    weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, policy.ranking)
-    match = match_pool(services, scope, question, pool, weight)
-    final = pool_scores(services, pool, weight, match)
-    candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
-    order = candidates[np.argsort(-final[candidates], kind="stable")]
-    formula = FormulaOrder("recall", pool, match, weight, final, order)
+    text, policy, min_score = checked_query(query), services.policy, wanted.min_score
+    if _may_tell_state(scope, wanted) and asks_for_state(text):
+        newest = _newest(services, scope, limit, explain=explain)
+        if newest:
+            return newest
+    # Without any cut, what shares nothing with the query may be the best there is.
+    floor = None if min_score == 0 else policy.recall.relevance_floor
+    found = _find(services, scope, text, wanted, floor)
     running = running_session(services, scope.user, session)
-    learned = learned_order(services, scope, formula, is_recorded=running is not None)
-    final = learned.scores
-    order = order[np.argsort(-final[order], kind="stable")]
+    learned = learned_order(services, scope, found.formula, is_recorded=running is not None)
+    found = found.ranked(learned.scores)
     choose = _with_earlier if asks_about_past(text) else _present_only
-    now, embedder = services.world.now(), question.vector.embedder
     read: list[_Ranked] = []
     best: list[_Ranked] = []
     present: dict[str, PresentValue] = {}
     # Some of the best may have expired, changed or another value: read until there are enough.
-    for start in range(0, len(order), limit + _READ_AHEAD):
-        indices = order[start : start + limit + _READ_AHEAD]
-        rows = pool.rows[indices]
+    for batch in _batches(services, scope, found, limit):
+        read += batch
+        values = present_values(
+            services.store, scope, [one.memory.id for one in batch], services.world.now()
+        )
+        present |= {one: value for one, value in values.items() if wanted.allows(value.memory)}
+        # Equal scores are ordered by id, so that every machine gives the same answer.
+        read.sort(key=lambda one: (-found.final[one.at], one.memory.id))
+        best = choose(services.store, scope, read, present)
+        best = [one for one in best if wanted.allows(one.memory)]
+        if len(best) >= limit:
+            break
+    if asks_about_now(text):
+        ranked = [(one.memory, float(found.final[one.at])) for one in best[: limit + _READ_AHEAD]]
+        embedder = found.question.vector.embedder
+        best = [best[index] for index in order_in_time(services, scope, embedder, ranked)]
+        best = _newer_first(services.store, scope, best, services.world.now())
+        best = [one for one in best if wanted.allows(one.memory)]
+    score_of = dict(
+        zip((one.at for one in read), probabilities(_match(found, read)).tolist(), strict=True)
+    )
+    scores = descending([score_of[one.at] for one in best])
+    if min_score is None:
+        kept = len(scores) if scores and scores[0] >= policy.recall.known_score else 0
+    else:
+        kept = sum(score >= min_score for score in scores)
+    del best[min(limit, kept) :]
+    if running is not None:
+        got = [(one.at, one.memory, _rounded(found.final[one.at])) for one in best]
+        record_search(services, running, learned, got)
+    parts = _explain(services, found, best) if explain else [None] * len(best)
+    return [
+        Recalled(one.memory, _rounded(score), part, one.until)
+        for one, score, part in zip(best, scores[: len(best)], parts, strict=True)
+    ]
+
+
+def _may_tell_state(scope: Scope, wanted: RecallFilter) -> bool:
+    """Return whether the newest memories may answer: they pass no filter, and have one score."""
+    is_plain = wanted.is_empty and not isinstance(scope, ProjectsScope)
+    return is_plain and (wanted.min_score is None or wanted.min_score <= STATE_SCORE)
+
+
+class _Found(NamedTuple):
+    """What a search found: its pool, and by index in it the source weight and the rank score."""
+
+    question: SearchQuestion
+    pool: SearchPool
+    weight: Floats
+    match: PoolMatch
+    final: Floats
+    # The indexes of all that are relevant, best first.
+    order: NDArray[np.intp]
+
+    @property
+    def formula(self) -> FormulaOrder:
+        """Return the order as the learned ranking takes it."""
+        return FormulaOrder("recall", self.pool, self.match, self.weight, self.final, self.order)
+
+    def ranked(self, final: Floats) -> _Found:
+        """Return the same in the order of other scores."""
+        order = self.order[np.argsort(-final[self.order], kind="stable")]
+        return self._replace(final=final, order=order)
+
+
+def _find(
+    services: Services, scope: Scope, text: str, wanted: RecallFilter, floor: float | None
+) -> _Found:
+    """Search by words and by meaning, and rank what is above the relevance floor."""
+    policy, question = services.policy, read_question(services, scope, text)
+    pool = services.store.search(question.search(scope, wanted=wanted))
+    weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, policy.ranking)
+    match = match_pool(services, scope, question, pool, weight)
+    final = pool_scores(services, pool, weight, match)
+    is_kept = np.ones(len(final), np.bool_)
+    if floor is not None:
+        is_kept = relevant(pool, floor) & (final > 0.0)
+    candidates = np.flatnonzero(is_kept)
+    order = candidates[np.argsort(-final[candidates], kind="stable")]
+    return _Found(question, pool, weight, match, final, order)
+
+
+def _batches(
+    services: Services, scope: Scope, found: _Found, limit: int
+) -> Iterator[list[_Ranked]]:
+    """Read the memories that were found, best first, a few more at a time than are wanted."""
+    now, count = services.world.now(), max(limit, _SCORED_COUNT) + _READ_AHEAD
+    for start in range(0, len(found.order), count):
+        indices = found.order[start : start + count]
+        rows = found.pool.rows[indices]
         records = services.store.fetch(scope, rows, now)
-        fetched = [
+        yield [
             _Ranked(index, records[row])
             for index, row in zip(indices.tolist(), rows.tolist(), strict=True)
             if row in records
         ]
-        ids = [one.memory.id for one in fetched]
-        present |= present_values(services.store, scope, ids, now)
-        read += fetched
-        # Equal scores are ordered by id, so that every machine gives the same answer.
-        read.sort(key=lambda one: (-final[one.at], one.memory.id))
-        best = choose(services.store, scope, read, present)
-        if len(best) >= limit:
-            break
-    if asks_about_now(text):
-        ranked = [(one.memory, float(final[one.at])) for one in best[: limit + _READ_AHEAD]]
-        best = [best[index] for index in order_in_time(services, scope, embedder, ranked)]
-        best = _newer_first(services.store, scope, best, now)
-    del best[limit:]
-    if running is not None:
-        got = [(one.at, one.memory, _rounded(final[one.at])) for one in best]
-        record_search(services, running, learned, got)
-    parts: list[Parts | None] = [None] * len(best)
-    if explain:
-        parts = [*_explain(services, pool, best, weight, match, question.note)]
-    return [
-        Recalled(one.memory, _rounded(final[one.at]), part, one.until)
-        for one, part in zip(best, parts, strict=True)
-    ]
+
+
+def _match(found: _Found, read: Sequence[_Ranked]) -> QueryMatch:
+    pairs = [(one.at, one.memory) for one in read]
+    return match_of(found.question, found.pool, found.final, pairs)
+
+
+def match_best(
+    services: Services, scope: Scope, query: str, count: int
+) -> tuple[list[MemoryRecord], QueryMatch]:
+    """Return the memories that rank highest for a query, and how they match it."""
+    found = _find(services, scope, checked_query(query), NO_FILTER, None)
+    read = next(_batches(services, scope, found, count), [])
+    return [one.memory for one in read], _match(found, read)
+
+
+def best_score(
+    services: Services, scope: Scope, query: str, filters: Mapping[str, Any]
+) -> float | None:
+    """Return the best score of any memory, for a query that found nothing; None without one.
+
+    The filters are those of `Memory.recall`, which has checked them before.
+    """
+    within = narrowed(scope, filters.get("projects"))
+    wanted = make_filter({**filters, "min_score": 0.0})
+    hits = recall(services, within, query, 1, wanted=wanted)
+    return hits[0].score if hits else None
 
 
 def _newest(
@@ -255,15 +375,10 @@ def checked_query(query: object) -> str:
     return text
 
 
-def _explain(
-    services: Services,
-    pool: SearchPool,
-    best: list[_Ranked],
-    weight: Floats,
-    match: PoolMatch,
-    read_as: str,
-) -> list[Parts]:
+def _explain(services: Services, found: _Found, best: list[_Ranked]) -> list[Parts]:
     """Return the parts of each score. The composite uses the raw cosine (seed 004)."""
+    pool, weight, match = found.pool, found.weight, found.match
+    share = numbers_of(_match(found, best))["share"]
     indices = np.array([one.at for one in best], np.int64)
     memories = [one.memory for one in best]
     cosine = np.nan_to_num(pool.raw_cosine[indices].astype(np.float64))
@@ -283,13 +398,15 @@ def _explain(
         match.told[indices],
         match.soft[indices],
         match.condition[indices],
+        share,
+        found.final[indices],
     )
     return [
         Parts(
             *whole.row(i).values(),
             *map(_rounded, row),
             is_standing=bool(match.standing[indices[i]]),
-            read_as=read_as,
+            read_as=found.question.note,
         )
         for i, row in enumerate(zip(*numbers, *fits, strict=True))
     ]

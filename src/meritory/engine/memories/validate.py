@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -11,6 +13,8 @@ from typing import Any, TypeVar, cast
 from meritory.domain.errors import InputError, SecretFound
 from meritory.domain.memory import (
     KINDS,
+    METADATA_LIMIT_CHARS,
+    METADATA_LIMIT_COUNT,
     NAME_LIMIT_CHARS,
     ORIGINS,
     PROVENANCES,
@@ -25,6 +29,7 @@ from meritory.domain.memory import (
     ResolvesAs,
     Scope,
     Source,
+    metadata_text,
 )
 from meritory.domain.world import parse_moment
 from meritory.text.entities import parse_about
@@ -112,16 +117,10 @@ def checked_field(name: str, value: object) -> Any:
         if not isinstance(value, bool):
             raise InputError("pinned must be true or false")
         return value
-    if name == "tags":
-        return checked_tags(value)
-    if name == "source":
-        return checked_source(value)
     if name in ("about", "depends_on"):
         return _checked_entities(name, value)
-    if name == "resolves":
-        return _checked_resolves(value)
-    if name == "quote":
-        return _checked_quote(value)
+    if name in _CHECKS:
+        return _CHECKS[name](value)
     return None if value is None else checked_name(name, value)
 
 
@@ -170,6 +169,43 @@ def checked_tags(value: object) -> tuple[str, ...]:
                 f"a tag must be text of at most {TAG_LIMIT_CHARS} characters: {str(tag)[:40]!r}"
             )
     return tuple(dict.fromkeys(tag for tag in tags if tag))
+
+
+def checked_metadata(value: object) -> dict[str, Any]:
+    """Return metadata as JSON reads it back: named values, and no whole number as 1.0."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"metadata must be a dictionary, not {type(value).__name__}")
+    if len(value) > METADATA_LIMIT_COUNT:
+        raise InputError(f"metadata has at most {METADATA_LIMIT_COUNT} fields, not {len(value)}")
+    for name in value:
+        checked_name("a name in metadata", name)
+    try:
+        text = metadata_text(_plain(value))
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"metadata must be JSON: {error}") from error
+    if len(text) > METADATA_LIMIT_CHARS:
+        raise InputError(f"metadata has at most {METADATA_LIMIT_CHARS} characters as JSON")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has one text for; ValueError for one that JSON does not have."""
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise TypeError(f"a name must be text, not {type(name).__name__}")
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not a number of JSON")
+        return int(value) if value.is_integer() else value
+    return value
 
 
 def checked_source(value: object) -> Source | None:
@@ -223,6 +259,16 @@ def _checked_resolves(value: object) -> tuple[Resolution, ...]:
     return tuple(found.values())
 
 
+# The fields whose check needs nothing but the value.
+_CHECKS: Mapping[str, Callable[[object], Any]] = {
+    "tags": checked_tags,
+    "metadata": checked_metadata,
+    "source": checked_source,
+    "quote": _checked_quote,
+    "resolves": _checked_resolves,
+}
+
+
 def check_validity(valid_from: datetime | None, valid_until: datetime | None) -> None:
     """Reject a validity that ends before it begins."""
     if valid_from is not None and valid_until is not None and valid_until < valid_from:
@@ -264,9 +310,15 @@ def screened_draft(draft: Draft, policy: str) -> Draft:
     """Return the draft without secrets; a secret in a name, tag or source is always refused."""
     source = draft.source or Source()
     names = [draft.agent, draft.project, source.harness, source.session_key, source.turn]
+    names += metadata_texts(draft.metadata)
     for text in filter(None, (*names, *draft.tags, *draft.about, *draft.depends_on)):
         screened(text, "refuse")
     return replace(draft, content=screened(draft.content, policy))
+
+
+def metadata_texts(metadata: Mapping[str, Any]) -> list[str]:
+    """Return each field of metadata as one text, to search it for secrets."""
+    return [f"{name}: {value}" for name, value in metadata.items()]
 
 
 def screened(text: str, policy: str) -> str:

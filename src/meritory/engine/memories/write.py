@@ -439,7 +439,9 @@ def update(
     values = {
         name: validate.checked_field(name, v) for name, v in given.items() if name != "content"
     }
-    for text in (*values.get("tags", ()), values.get("agent"), values.get("project")):
+    names = [values.get("agent"), values.get("project")]
+    names += validate.metadata_texts(values.get("metadata", {}))
+    for text in (*values.get("tags", ()), *names):
         validate.screened(text or "", "refuse")
     if "content" in given:
         content = checked_content(given["content"])

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from meritory.domain.errors import InputError, MeritoryError, NotFound, TooLarge
 from meritory.domain.memory import (
     CONTENT_LIMIT_CHARS,
+    NOTHING_KNOWN,
     Entity,
     EntityView,
     EveryScope,
@@ -30,6 +31,7 @@ from meritory.domain.memory import (
 )
 from meritory.domain.quality import LinkKind
 from meritory.domain.session import MemoryDelivery
+from meritory.engine.memories.recall import best_score
 from meritory.engine.memories.resolution import similar_to
 from meritory.engine.memories.validate import checked_tags
 from meritory.server.auth import AnyMemory
@@ -52,6 +54,8 @@ WHY_LIMIT_CHARS = 500
 MANY_LIMIT_COUNT = 200
 TEXTS_LIMIT_COUNT = 300
 NODE_LIMIT, EDGE_LIMIT = 60, 400
+_LISTS = ("kind", "tags", "projects")
+_FILTERS = (*_LISTS, "since", "until", "metadata")
 Share = Annotated[float, Meta(ge=0, le=1)]
 # Documented here, but enforced on the write path: its error says more about a rejected text.
 Content = Annotated[
@@ -59,6 +63,9 @@ Content = Annotated[
     Meta(extra_json_schema={"minLength": 1, "maxLength": CONTENT_LIMIT_CHARS}),
 ]
 
+Metadata = Annotated[
+    dict[str, Any], Meta(description="Named JSON values that filters of a search read")
+]
 # -- requests ---------------------------------------------------------------------------------
 
 
@@ -89,6 +96,7 @@ class NewMemory(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     importance: Share | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
     source: SourceIn | UnsetType | None = UNSET
     valid_from: Moment | UnsetType | None = UNSET
     valid_until: Moment | UnsetType | None = UNSET
@@ -122,23 +130,54 @@ class Patch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     importance: Share | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
     agent: str | UnsetType | None = UNSET
     project: str | UnsetType | None = UNSET
     valid_from: Moment | UnsetType | None = UNSET
     valid_until: Moment | UnsetType | None = UNSET
 
 
-class SearchQuery(Scoped, kw_only=True):
-    """A search; `everywhere` covers all projects and agents, for people.
+MinScore = Annotated[
+    Share,
+    Meta(
+        description="The lowest score of a result; 0 gives the best in any case. Without it there"
+        " are no results if nothing is known about the query"
+    ),
+]
 
-    With the key of a running session the search is recorded, and learned from at its end.
-    """
+
+class SearchFields(Scoped, kw_only=True):
+    """The fields of every search."""
 
     query: str
     limit: Limit | None = None
     explain: bool = False
     session_key: SessionKey | None = None
     everywhere: bool = False
+    min_score: MinScore | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+class SearchQuery(SearchFields, kw_only=True):
+    """A search; `everywhere` covers all projects and agents, for people.
+
+    Several kinds, tags or projects are separated by commas; a memory needs all of the tags. With
+    the key of a running session the search is recorded, and learned from at its end.
+    """
+
+    kind: str | None = None
+    tags: str | None = None
+    projects: str | None = None
+
+
+class SearchBody(SearchFields, kw_only=True):
+    """The same search; a memory needs all tags and all metadata. An empty project means none."""
+
+    kind: list[Kind] | None = None
+    tags: list[str] | None = None
+    projects: list[str] | None = None
+    metadata: Metadata | None = None
 
 
 class Purge(Scoped, kw_only=True):
@@ -190,6 +229,14 @@ class Hit(MemoryRecord):
     score: float
     until: datetime | None = None
     parts: Parts | UnsetType = UNSET
+
+
+class Hits(msgspec.Struct, omit_defaults=True):
+    """What a search found. Without a result, `note` says so, and `best_score` what came nearest."""
+
+    results: list[Hit]
+    note: str | None = None
+    best_score: float | None = None
 
 
 class Memories(msgspec.Struct):
@@ -364,14 +411,29 @@ def list_memories(call: Call) -> Memories:
     return Memories(records, records[-1].id if len(records) == query.limit else None)
 
 
-def search(call: Call) -> Results[Hit]:
+def search(call: Call) -> Hits:
     """Find the memories that answer a query best."""
-    wanted: SearchQuery = call.query if call.body is None else call.body
-    names = [field.name for field in fields(MemoryRecord)]
+    wanted: SearchQuery | SearchBody = call.query if call.body is None else call.body
+    memory = call.memory()
+    filters = {name: getattr(wanted, name, None) for name in _FILTERS}
+    for name, value in filters.items():
+        if isinstance(value, str) and name in _LISTS:
+            filters[name] = value.split(",")
     # A token that may only read leaves no record in a session.
     key = wanted.session_key if call.grant.can_write else None
-    hits = call.memory().recall(wanted.query, wanted.limit, wanted.explain, session=key)
-    return Results(
+    found = memory.recall(
+        wanted.query,
+        wanted.limit,
+        wanted.explain,
+        key,
+        min_score=wanted.min_score,
+        **filters,
+    )
+    if not found:
+        best = best_score(memory.services, memory.scope, wanted.query, filters)
+        return Hits([], NOTHING_KNOWN, best)
+    names = [field.name for field in fields(MemoryRecord)]
+    return Hits(
         [
             Hit(
                 **{name: getattr(hit.memory, name) for name in names},
@@ -379,7 +441,7 @@ def search(call: Call) -> Results[Hit]:
                 until=hit.until,
                 parts=UNSET if hit.parts is None else hit.parts,
             )
-            for hit in hits
+            for hit in found
         ]
     )
 
@@ -521,7 +583,7 @@ _ALL, _ONE, _SEARCH = "/api/memories", "/api/memories/{id}", "/api/memories/sear
 ROUTES = (
     Route("POST", _ALL, remember, "write", "scope", body=Remember),
     Route("GET", _ALL, list_memories, "read", "scope", query=ListQuery),
-    Route("POST", _SEARCH, search, "read", "scope", body=SearchQuery),
+    Route("POST", _SEARCH, search, "read", "scope", body=SearchBody),
     Route("GET", _SEARCH, search, "read", "scope", query=SearchQuery),
     Route("GET", "/api/memories/facets", facets, "read", "scope", query=Scoped),
     Route("GET", "/api/memories/texts", texts, "read", "user", query=TextsQuery),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.memory import Action, MemoryRecord, Scope
+from meritory.domain.memory import Action, MemoryRecord, RecallFilter, Scope
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
@@ -96,6 +96,9 @@ class NeighbourProbe:
     is_wanted: Callable[[int, str, float], bool] | None = None
 
 
+NO_FILTER = RecallFilter()
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """One search: words for the full-text leg, a vector for the other; either may be missing.
@@ -117,6 +120,7 @@ class Search:
     hit_limit: int = 0
     # Only memories that may be injected at this moment: trusted and still valid.
     injectable_at: datetime | None = None
+    filter: RecallFilter = NO_FILTER
 
 
 @dataclass(frozen=True, slots=True)

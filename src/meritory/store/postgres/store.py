@@ -34,7 +34,8 @@ from meritory.store.postgres.write import TOPICS, PostgresTransaction
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground, open_view
 from meritory.store.sql.mapper import SqlConnection, as_json
-from meritory.store.sql.memories import MemoryRows, check_memories, visible_scopes
+from meritory.store.sql.memories import MemoryRows, check_memories
+from meritory.store.sql.visibility import visible_scopes
 from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ class PostgresStore(Store):
         user = search.scope.user
         scopes = visible_scopes(connection, search.scope)
         index = self._views.index(connection, user)
-        view = open_view(index, search, scopes)
+        view = open_view(connection, index, search, scopes)
         embedder = embedder_of(connection, user, search.embedder)
         mean = self._views.mean(connection, embedder, view)
         words = TermTable(connection, user, self._stemmer, view)

@@ -94,6 +94,13 @@ class View:
         may = columns.trusted[:count] & (columns.until_day[:count] > day)
         return View(self._index, self._scopes, count, self.open & may)
 
+    def only(self, rows: IntArray) -> View:
+        """Return this view with these rows only."""
+        slots = self.open_slots_of(rows)
+        open_ = np.zeros_like(self.open)
+        open_[slots[slots >= 0]] = True
+        return View(self._index, self._scopes, self.count, open_)
+
     def best_standing(self, limit: int) -> IntArray:
         """Return the open slots whose importance has faded least."""
         return top(np.where(self.open, self.columns.standing[: self.count], np.nan), limit)

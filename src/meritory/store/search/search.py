@@ -27,6 +27,7 @@ from meritory.store.contract.memories import (
 )
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
 from meritory.store.sql.mapper import SqlConnection, as_json, vector_bytes
+from meritory.store.sql.visibility import allowed_rows
 from meritory.text.terms import choose_terms
 
 if TYPE_CHECKING:
@@ -101,9 +102,13 @@ def rarest(stems: Mapping[str, tuple[str, ...]], found: Mapping[str, int]) -> di
     }
 
 
-def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View:
+def open_view(
+    connection: SqlConnection, index: MemoryIndex, search: Search, scopes: Sequence[int]
+) -> View:
     """Return the view of all memories that a search may find."""
     view = index.view(scopes)
+    if not search.filter.is_empty:
+        view = view.only(allowed_rows(connection, search.scope.user, search.filter))
     if search.injectable_at is None:
         return view
     return view.injectable(search.injectable_at.timestamp() / _SECONDS_PER_DAY + EPOCH_JULIAN_DAY)

@@ -20,8 +20,8 @@ from meritory.domain.session import (
 )
 from meritory.domain.world import moment_text
 from meritory.store.sql.mapper import SqlEngine, SqlReader, as_json, chosen_filters, moment
-from meritory.store.sql.memories import LIVE, visible_scopes
 from meritory.store.sql.sessions import SESSIONS, no_session
+from meritory.store.sql.visibility import LIVE, visible_scopes
 
 T = TypeVar("T")
 # Numbers that only grow, each at the end of an index: every statement reads one row.

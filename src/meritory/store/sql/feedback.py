@@ -31,7 +31,8 @@ from meritory.store.sql.mapper import (
     moment,
     stored,
 )
-from meritory.store.sql.memories import LIVE, MemoryRows
+from meritory.store.sql.memories import MemoryRows
+from meritory.store.sql.visibility import LIVE
 
 # Older testimony has faded.
 TESTIMONY_PER_MEMORY = 100

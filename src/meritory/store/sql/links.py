@@ -11,7 +11,7 @@ from meritory.domain.quality import LinkDecision, LinkKind, MemoryLink
 from meritory.domain.world import moment_text
 from meritory.store.contract.memories import LaterValue
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment
-from meritory.store.sql.memories import visible_scopes
+from meritory.store.sql.visibility import visible_scopes
 
 _LINKS = RecordTable("memory_links", MemoryLink, owner=("user",))
 _LIVE = "deleted_at IS NULL AND superseded_by IS NULL"

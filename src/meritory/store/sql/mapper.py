@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.codec import record_from_dict, record_to_dict, source_to_dict
 from meritory.domain.errors import Corrupt, InputError, MeritoryError
-from meritory.domain.memory import MemoryRecord, Source
+from meritory.domain.memory import MemoryRecord, Source, metadata_text
 from meritory.domain.session import Turn
 from meritory.domain.world import moment_text, parse_moment
 
@@ -105,6 +105,14 @@ def _json_tuple(text: str) -> tuple[Any, ...]:
     return () if text == "[]" else tuple(json.loads(text))
 
 
+def _json_mapping(text: str) -> Mapping[str, Any]:
+    # Most memories have no metadata.
+    found = {} if text == "{}" else json.loads(text)
+    if not isinstance(found, dict):
+        raise Corrupt(f"stored metadata is not an object: {text[:40]!r}")
+    return found
+
+
 UNCHANGED = ColumnCodec(lambda value: value, lambda value: value)
 FLAG = ColumnCodec(int, bool)
 # SQLite does not keep a negative zero: hashed with one, the row would look damaged when read.
@@ -126,6 +134,7 @@ CODECS: Mapping[str, ColumnCodec] = {
         lambda text: tuple(Source(**source) for source in _json_tuple(text)),
     ),
     "Mapping[str, float]": ColumnCodec(lambda mapping: json.dumps(dict(mapping)), json.loads),
+    "Mapping[str, Any]": ColumnCodec(metadata_text, _json_mapping),
     "Mapping[str, object]": ColumnCodec(
         lambda mapping: json.dumps(dict(mapping), ensure_ascii=False, default=str), json.loads
     ),

@@ -17,7 +17,6 @@ from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import (
     Entity,
     EntityView,
-    EveryScope,
     HistoryEntry,
     Listing,
     MemoryRecord,
@@ -36,8 +35,8 @@ from meritory.store.sql.mapper import (
     chosen_filters,
     encode_vector,
 )
+from meritory.store.sql.visibility import LIVE, visible_scopes
 
-LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
 _PAGE_ROWS = 500
 # The most problems of one kind that a check returns.
 DAMAGE_LIMIT = 20
@@ -152,20 +151,6 @@ def vector_blob(vector: NDArray[np.float32], dimension: int) -> bytes:
     if vector.shape != (dimension,) or not np.isfinite(vector).all():
         raise InputError(f"a vector must have {dimension} finite numbers")
     return encode_vector(vector) if np.any(vector) else b""
-
-
-def visible_scopes(connection: SqlConnection, scope: Scope) -> list[int]:
-    """Return the scopes that a query of `scope` may see.
-
-    Those are the scopes of its project and agent and the ones without; `EveryScope` sees all.
-    """
-    rows = connection.execute(
-        """SELECT scope FROM scopes WHERE user = ? AND (? = 1
-            OR (agent IS NULL OR agent = ?) AND (project IS NULL OR project = ?))
-            ORDER BY scope""",
-        (scope.user, int(isinstance(scope, EveryScope)), scope.agent, scope.project),
-    )
-    return [number for (number,) in rows]
 
 
 def fetch_all(

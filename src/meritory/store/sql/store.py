@@ -38,7 +38,7 @@ from meritory.store.sql.injections import SqlInjectionReads, SqlInjectionWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
 from meritory.store.sql.links import SqlLinkReads, SqlLinkWrites
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader, as_json
-from meritory.store.sql.memories import SqlMemoryReads, fetch_all, visible_scopes
+from meritory.store.sql.memories import SqlMemoryReads, fetch_all
 from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
@@ -46,6 +46,7 @@ from meritory.store.sql.rules import SqlRuleReads, SqlRuleWrites
 from meritory.store.sql.searches import SqlSearchReads, SqlSearchWrites
 from meritory.store.sql.session_rows import SqlSessionRowReads, SqlSessionRowWrites
 from meritory.store.sql.sessions import SqlSessionReads
+from meritory.store.sql.visibility import visible_scopes
 
 _EMBEDDERS = RecordTable("embedders", EmbedderInfo)
 _TOKENS = RecordTable("access_tokens", AccessToken)

@@ -161,9 +161,9 @@ TABLES: tuple[SqlTable, ...] = (
         """row INTEGER COUNTED, user TEXT, id TEXT, scope INTEGER REFERENCES scopes, content TEXT,
             words TEXT, content_hash TEXT, kind TEXT, provenance TEXT, origin TEXT, trust TEXT,
             confidence REAL, importance REAL, pinned INTEGER, demotion INTEGER, tags TEXT,
-            sources TEXT, session_key TEXT NULL, turn INTEGER NULL, valid_from TEXT NULL,
-            valid_until TEXT NULL, created_at TEXT, updated_at TEXT, superseded_by TEXT NULL,
-            deleted_at TEXT NULL, change INTEGER, row_hash BLOB""",
+            metadata TEXT, sources TEXT, session_key TEXT NULL, turn INTEGER NULL,
+            valid_from TEXT NULL, valid_until TEXT NULL, created_at TEXT, updated_at TEXT,
+            superseded_by TEXT NULL, deleted_at TEXT NULL, change INTEGER, row_hash BLOB""",
         "memories_by_hash (user, content_hash, scope)"
         " WHERE deleted_at IS NULL AND superseded_by IS NULL",
         "memories_by_change (user, change)",

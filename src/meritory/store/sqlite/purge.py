@@ -109,7 +109,7 @@ def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
     ).fetchall():
         state = _state(before)
         if state.get("content") in texts:
-            state |= {"content": PURGED_TEXT, "tags": []}
+            state |= {"content": PURGED_TEXT, "tags": [], "metadata": {}}
             redacted = json.dumps(state, ensure_ascii=False)
             connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
     unpack_memory(connection, user, memory_id)

@@ -17,7 +17,8 @@ from meritory.store.contract.store import DamagedRow, Store, Transaction
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground, open_view, synchronise
 from meritory.store.sql.mapper import SqlConnection
-from meritory.store.sql.memories import MemoryRows, visible_scopes
+from meritory.store.sql.memories import MemoryRows
+from meritory.store.sql.visibility import visible_scopes
 from meritory.store.sqlite import backup, fulltext, integrity
 from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
 from meritory.store.sqlite.fulltext import Stemmer
@@ -69,7 +70,7 @@ class SqliteStore(Store):
     def _ground(self, connection: SqlConnection, search: Search, *, by_rest: bool) -> Ground:
         index = self._index(connection, search.scope.user, search.embedder)
         scopes = visible_scopes(connection, search.scope)
-        view = open_view(index, search, scopes)
+        view = open_view(connection, index, search, scopes)
         words = fulltext.FullText(connection)
         return Ground(connection, self._stemmer, view, scopes, words, vectors=view)
 
