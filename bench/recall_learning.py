@@ -36,6 +36,7 @@ from bench.realmem import DEVELOPED, PEOPLE, PREFIX, REPORTED_PEOPLE
 from bench.streams_data import load
 from bench.streams_regimes import Control, Occasion, Regime, Reporter, Shown
 from bench.streams_replay import SETTINGS, Clock, Keeper
+from bench.streams_rows import labelled
 from bench.streams_types import StreamMemory, StreamSession
 from meritory import Memory
 from meritory.domain.predictor import TaughtSession
@@ -155,7 +156,7 @@ def _step(
     session = memory.session(key)
     served.alpha.append(known_state(services, memory.scope.user).surface("recall").alpha)
     hits = memory.recall(asked.context, DEPTH, session=key)
-    found = ndcg_at([hit.id for hit in hits], dict(gains), DEPTH)
+    found = ndcg_at([hit.id for hit in hits], labelled(gains), DEPTH)
     served.ndcg.append(np.nan if found is None else found)
     if plan.start == "formula":
         return
