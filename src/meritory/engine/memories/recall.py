@@ -131,11 +131,10 @@ def recall(
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
     text, policy, min_score = checked_query(query), services.policy, wanted.min_score
-    if _may_tell_state(scope, wanted) and asks_for_state(text):
-        newest = _newest(services, scope, limit, explain=explain)
-        if newest:
-            return newest
-    # Without any cut, what shares nothing with the query may be the best there is.
+    if _may_tell_state(scope, wanted, text) and (
+        newest := _newest(services, scope, limit, explain=explain)
+    ):
+        return newest
     floor = None if min_score == 0 else policy.recall.relevance_floor
     found = _find(services, scope, text, wanted, floor)
     running = running_session(services, scope.user, session)
@@ -183,9 +182,9 @@ def recall(
     ]
 
 
-def _may_tell_state(scope: Scope, wanted: RecallFilter) -> bool:
+def _may_tell_state(scope: Scope, wanted: RecallFilter, text: str) -> bool:
     """Return whether the newest memories may answer: they pass no filter, and have one score."""
-    is_plain = wanted.is_empty and not isinstance(scope, ProjectsScope)
+    is_plain = wanted.is_empty and not isinstance(scope, ProjectsScope) and asks_for_state(text)
     return is_plain and (wanted.min_score is None or wanted.min_score <= STATE_SCORE)
 
 

@@ -162,8 +162,7 @@ class SearchFields(Scoped, kw_only=True):
 class SearchQuery(SearchFields, kw_only=True):
     """A search; `everywhere` covers all projects and agents, for people.
 
-    Several kinds, tags or projects are separated by commas; a memory needs all of the tags. With
-    the key of a running session the search is recorded, and learned from at its end.
+    Commas separate kinds, tags or projects. A search in a running session is learned from.
     """
 
     kind: str | None = None
@@ -419,24 +418,22 @@ def search(call: Call) -> Hits:
     for name, value in filters.items():
         if isinstance(value, str) and name in _LISTS:
             filters[name] = value.split(",")
-    # A token that may only read leaves no record in a session.
-    key = wanted.session_key if call.grant.can_write else None
     found = memory.recall(
         wanted.query,
         wanted.limit,
         wanted.explain,
-        key,
+        # A token that may only read leaves no record in a session.
+        wanted.session_key if call.grant.can_write else None,
         min_score=wanted.min_score,
         **filters,
     )
     if not found:
         best = best_score(memory.services, memory.scope, wanted.query, filters)
         return Hits([], NOTHING_KNOWN, best)
-    names = [field.name for field in fields(MemoryRecord)]
     return Hits(
         [
             Hit(
-                **{name: getattr(hit.memory, name) for name in names},
+                **{one.name: getattr(hit.memory, one.name) for one in fields(MemoryRecord)},
                 score=hit.score,
                 until=hit.until,
                 parts=UNSET if hit.parts is None else hit.parts,
