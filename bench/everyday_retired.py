@@ -34,7 +34,7 @@ def chats(root: Path) -> Iterator[tuple[str, list[Turns]]]:
     """Yield each chat with its sessions, those of a report half left out."""
     report = {ref.conversation for label in read_labels("report") for ref in label.refs}
     for path in sorted((root / "realmem").glob("*.json")):
-        if f"realmem/{path.stem}" not in report:
+        if f"realmem/{path.name}" not in report:
             dialogues = json.loads(_checked(path))["dialogues"]
             yield f"realmem/{path.stem}", [_turns(one["dialogue_turns"]) for one in dialogues]
     for path in sorted((root / "beam" / "100K").glob("*/chat.json")):

@@ -35,7 +35,7 @@ from bench.everyday_extraction import (
 )
 from meritory.text.extract import lasting
 from meritory.text.extract.attribution import Spoken, sentences
-from meritory.text.extract.lasting import Clauses, Weights, hashed
+from meritory.text.extract.lasting import Clauses, ClauseWeights, hashed
 from meritory.text.extract.phrases import languages_of
 
 SHIPPED: Final = Path(__file__).parents[1] / "src" / "meritory" / "data" / "language"
@@ -147,7 +147,7 @@ def made(count: int = MADE_PER_LINE, folder: Path = MADE) -> Iterator[Example]:
 # -- training ---------------------------------------------------------------------------------
 
 
-def trained(examples: Sequence[Example]) -> Weights:
+def trained(examples: Sequence[Example]) -> ClauseWeights:
     """Return the weights that explain examples best, held small."""
     uses = Counter(
         hashed(f"{one.language}|{word}")
@@ -166,7 +166,7 @@ def trained(examples: Sequence[Example]) -> Weights:
         np.array([one.weight for one in examples]),
         len(kept),
     )
-    return Weights(known, dict(zip(kept, weights.tolist(), strict=True)), bias)
+    return ClauseWeights(known, dict(zip(kept, weights.tolist(), strict=True)), bias)
 
 
 def _solved(
@@ -195,7 +195,7 @@ def _solved(
 # -- check ------------------------------------------------------------------------------------
 
 
-def check(labels: Sequence[Label], weights: Weights) -> Iterator[str]:
+def check(labels: Sequence[Label], weights: ClauseWeights) -> Iterator[str]:
     """Yield for several bounds the facts that these weights alone keep, and what of it is right."""
     scored = [
         [

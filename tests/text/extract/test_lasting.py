@@ -7,7 +7,7 @@ import pytest
 from meritory.domain.session import Turn
 from meritory.text.extract import lasting
 from meritory.text.extract.attribution import Spoken
-from meritory.text.extract.lasting import Clauses, Weights
+from meritory.text.extract.lasting import Clauses, ClauseWeights
 from meritory.text.extract.rules import FoundClaim, read
 
 KEPT = [
@@ -56,7 +56,7 @@ def test_a_sentence_that_supposes_or_reports_is_left() -> None:
 
 
 def test_the_file_holds_what_was_packed() -> None:
-    weights = Weights(frozenset({3, 7}), {5: 0.5, 9: -1.25}, 0.75)
+    weights = ClauseWeights(frozenset({3, 7}), {5: 0.5, 9: -1.25}, 0.75)
     assert lasting.unpacked(lasting.packed(weights)) == weights
     assert len(lasting.shipped().weights) > 1_000
 
@@ -80,7 +80,7 @@ def test_what_only_the_weights_see_becomes_a_fact_and_never_binds() -> None:
 def test_a_cue_that_the_weights_overrule_can_be_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = [Turn("user", "My laptop has 16 GB.")]
     assert [one.content for one in read(turns).candidates] == ["My laptop has 16 GB"]
-    sure = Weights(frozenset(), {}, lasting.DECLINED_SCORE - 1)
+    sure = ClauseWeights(frozenset(), {}, lasting.DECLINED_SCORE - 1)
     monkeypatch.setattr(lasting, "shipped", lambda: sure)
     found = read(turns)
     assert found.candidates == ()

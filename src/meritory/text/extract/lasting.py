@@ -72,7 +72,7 @@ _CLASSES: Final = ("<number>", "<mixed>", "<identifier>", "<name>", "<quote>")
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ClauseWeights:
     """The words that are known, and the weight of each part of a description, by hash."""
 
     words: frozenset[int]
@@ -81,12 +81,12 @@ class Weights:
 
 
 @cache
-def shipped() -> Weights:
+def shipped() -> ClauseWeights:
     """Return the weights of the package."""
     return unpacked(read_bytes(WEIGHTS))
 
 
-def packed(weights: Weights) -> bytes:
+def packed(weights: ClauseWeights) -> bytes:
     """Return weights as the bytes of a file."""
     words = np.array(sorted(weights.words), "<u4")
     parts = np.array(sorted(weights.weights), "<u4")
@@ -96,7 +96,7 @@ def packed(weights: Weights) -> bytes:
     return head + bias + words.tobytes() + parts.tobytes() + values.tobytes()
 
 
-def unpacked(content: bytes) -> Weights:
+def unpacked(content: bytes) -> ClauseWeights:
     """Return the weights in the bytes of a file."""
     word_count, part_count = (int(count) for count in np.frombuffer(content, "<u4", 2))
     bias = float(np.frombuffer(content, "<f4", 1, 8)[0])
@@ -104,7 +104,7 @@ def unpacked(content: bytes) -> Weights:
     parts = np.frombuffer(content, "<u4", part_count, 12 + 4 * word_count)
     values = np.frombuffer(content, "<f2", part_count, 12 + 4 * (word_count + part_count))
     pairs = zip(parts.tolist(), values.tolist(), strict=True)
-    return Weights(frozenset(words.tolist()), dict(pairs), bias)
+    return ClauseWeights(frozenset(words.tolist()), dict(pairs), bias)
 
 
 def hashed(part: str) -> int:
@@ -214,7 +214,7 @@ class Clauses:
         # A short sentence is read in several languages, and none of them may see a supposition.
         return any(phrase(language, "supposed").search(before) for language in LANGUAGES)
 
-    def score(self, span: tuple[int, int], weights: Weights | None = None) -> float:
+    def score(self, span: tuple[int, int], weights: ClauseWeights | None = None) -> float:
         """Return how sure it is that a clause states something lasting; 0 is undecided."""
         known = weights or shipped()
         parts = self.parts(span, known.words)

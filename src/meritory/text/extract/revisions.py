@@ -21,6 +21,10 @@ from meritory.text.words import NUMBER_WORDS, SAME_AS
 READ_SENTENCES: Final = 4
 # Of the memory's own words, the share that a reply has if it said the memory.
 SAID_SHARE: Final = 0.8
+# Of the fewer content words of a memory and of a correction that no reply prompted, the share that
+# both have, and how many these must be.
+KEPT_SHARE: Final = 0.5
+MIN_KEPT_WORDS: Final = 2
 # Of the words about the subject, the share that a correction by a new value alone repeats.
 SUBJECT_SHARE: Final = 0.6
 # The same for one that also names the old value.
@@ -38,6 +42,7 @@ _HAN: Final = re.compile("[\u4e00-\u9fff]")
 _WORD: Final = re.compile(
     r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff](?:[^\W\u4e00-\u9fff]|[.'’/@#+:-](?=\w))*"
 )
+_REPLY: Final = re.compile(r"[.!?:;]+(?=\s|$)|[。！？；]|\n")
 _NUMBER: Final = re.compile(r"[^\w]?\d[\d.,:]*\w{0,3}")
 _CLAUSE: Final = re.compile(
     r"[,;:(]\s+|\s[\u2013\u2014-]+\s|[，；：]|(?<!\b\d)(?<!\b\d\d)[.!?。！？]+(?=\s|$)\s*|[。！？]"
@@ -90,8 +95,9 @@ def revise(memory: str, turn: Turn, reply: str) -> Revision | None:
     for language, spoken in _correcting(turn):
         if language not in languages_of([memory, *(one.bare for one in spoken)]):
             continue
-        found = _Reading(memory, language, spoken, reply).revision()
-        if found is not None:
+        reading = _Reading(memory, language, spoken, reply)
+        found = reading.revision()
+        if found is not None and (found.is_answer or reading.is_about(found.content)):
             return found
     return None
 
@@ -109,10 +115,23 @@ class _Reading:
         self._content = [word for word in self._words if not self._is_function(word)]
         opens = phrase(language, "opens_revision")
         self._is_answer = any(opens.match(one.bare.replace("’", "'")) for one in spoken)
-        said = set(_words(reply))
-        known = [_has_like(said, word) for word in self._words]
-        self._is_said = bool(known) and sum(known) >= SAID_SHARE * len(known)
+        # A long reply has most words somewhere: one sentence of it must say the memory.
+        self._is_said = any(self._is_said_by(set(_words(one))) for one in _REPLY.split(reply))
         self._clauses = tuple(self._read(spoken))
+
+    def _is_said_by(self, sentence: set[str]) -> bool:
+        """Return whether a sentence of the agent's reply says the memory."""
+        if not sentence or not self._words:
+            return False
+        known_count = sum(_has_like(sentence, word) for word in self._words)
+        return known_count >= SAID_SHARE * len(self._words)
+
+    def is_about(self, content: str) -> bool:
+        """Return whether a new claim keeps enough of the memory to be about the same thing."""
+        others = [word for word in _words(content) if not self._is_function(word)]
+        kept = [word for word in self._content if _has_like(others, word)]
+        fewer = min(_size(self._content), _size(others))
+        return _size(kept) >= max(MIN_KEPT_WORDS, KEPT_SHARE * fewer)
 
     def revision(self) -> Revision | None:
         """Return the revision, or None."""
