@@ -101,7 +101,9 @@ def _measured(person: str, embedder: Embedder) -> Iterator[tuple[str, dict[str, 
                 for method, fuse in FUSIONS.items()
             }
             found = [
-                one for hit in memory.recall(session.context, limit=DEPTH) for one in known[hit.id]
+                one
+                for hit in memory.recall(session.context, limit=DEPTH, min_score=0.0)
+                for one in known[hit.id]
             ]
             figures[PRODUCT] = _figures(found, relevant)
             yield kinds.get(session.context, ""), figures

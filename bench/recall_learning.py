@@ -155,7 +155,7 @@ def _step(
     key = f"{plan.seed}-{number}-{asked.key}"
     session = memory.session(key)
     served.alpha.append(known_state(services, memory.scope.user).surface("recall").alpha)
-    hits = memory.recall(asked.context, DEPTH, session=key)
+    hits = memory.recall(asked.context, DEPTH, session=key, min_score=0.0)
     found = ndcg_at([hit.id for hit in hits], labelled(gains), DEPTH)
     served.ndcg.append(np.nan if found is None else found)
     if plan.start == "formula":

@@ -125,3 +125,27 @@ def test_words_of_others_correct_nothing() -> None:
 def test_a_turn_without_such_words_is_not_compared() -> None:
     assert may_correct(Turn("user", "the roof is felt, not metal"))
     assert not may_correct(Turn("user", "write a function that sorts names"))
+
+
+LONG_REPLY = """Here is an overview. A new market is a good place to start. It is about cost.
+You are free to choose. We can compare the two business plans later, and then plan the week."""
+
+
+@pytest.mark.parametrize(
+    ("memory", "turn"),
+    [
+        ("We are a new business.", "The new plan is costing us about 220,000"),
+    ],
+)
+def test_words_spread_over_a_long_reply_say_no_memory(memory: str, turn: str) -> None:
+    assert revise(memory, Turn("user", turn), LONG_REPLY) is None
+
+
+def test_a_statement_retires_no_standing_instruction() -> None:
+    memory = "Always explain probability concepts step by step."
+    statement = Turn("user", "no, I get the probability concepts now")
+    assert revise(memory, statement, f"I assumed: {memory}") is None
+    found = revise(
+        "Always use requests.", Turn("user", "no, always use httpx"), "I know: Always use requests."
+    )
+    assert found is not None and "httpx" in found.content

@@ -15,6 +15,7 @@ from typing import Final
 from meritory.domain.session import Turn
 from meritory.text.extract.attribution import Spoken, turn_sentences
 from meritory.text.extract.phrases import languages_of, phrase
+from meritory.text.requests import is_standing
 from meritory.text.words import NUMBER_WORDS, SAME_AS
 
 # A correction stands in the first sentences of a turn.
@@ -23,7 +24,7 @@ READ_SENTENCES: Final = 4
 SAID_SHARE: Final = 0.8
 # Of the fewer content words of a memory and of a correction that no reply prompted, the share that
 # both have, and how many these must be.
-KEPT_SHARE: Final = 0.5
+KEPT_SHARE: Final = 0.6
 MIN_KEPT_WORDS: Final = 2
 # Of the words about the subject, the share that a correction by a new value alone repeats.
 SUBJECT_SHARE: Final = 0.6
@@ -97,7 +98,10 @@ def revise(memory: str, turn: Turn, reply: str) -> Revision | None:
             continue
         reading = _Reading(memory, language, spoken, reply)
         found = reading.revision()
-        if found is not None and (found.is_answer or reading.is_about(found.content)):
+        if found is None or not (found.is_answer or reading.is_about(found.content)):
+            continue
+        # "Always give examples" stands when "I get the concept now".
+        if not is_standing(memory, "fact") or is_standing(found.content, "fact"):
             return found
     return None
 
