@@ -10,6 +10,7 @@ import pytest
 
 from meritory import InputError, Memory, NotFound, SecretFound, Source
 from meritory.domain.memory import WriteResult
+from meritory.engine.memories.gate import COMPARE_THRESHOLD
 from meritory.settings import load_settings
 from places import Places
 
@@ -118,6 +119,16 @@ def test_a_changed_fact_supersedes_the_old_one(memory: Memory) -> None:
     assert memory.get(old.id).superseded_by == result.memory.id
     found = [item.content for item in memory.recall("staging database name")]
     assert found == ["The staging database is now called osprey"]
+
+
+def test_a_stated_change_finds_a_former_value_in_other_words(memory: Memory) -> None:
+    """Vectors of "use Buildkite for CI" and "moved our CI to" have little in common."""
+    old = memory.remember("We use Buildkite for CI")
+    apart = memory.remember("Our CI costs 400 a month")
+    result = memory.remember_many(["We moved our CI to GitHub Actions"])[0]
+    assert (result.outcome, result.other_id) == ("superseded", old.id)
+    assert result.cosine is not None and result.cosine < COMPARE_THRESHOLD
+    assert memory.get(apart.id).superseded_by is None
 
 
 def test_a_batch_sees_its_own_earlier_items(memory: Memory) -> None:

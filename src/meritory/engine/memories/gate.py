@@ -38,6 +38,8 @@ GATE_THRESHOLD_DEFAULT = 0.80
 # From this cosine two texts are compared. Words decide, so a poor value costs duplicates and never
 # a fact: another value or voice moves a short text far under an embedder that adds up words.
 COMPARE_THRESHOLD = 0.45
+# The same for a text that states a change; few texts do.
+CHANGE_THRESHOLD = 0.2
 SOURCE_LIMIT_COUNT = 64
 # Fields that an undo does not touch; it restores all others.
 _NOT_REVERTIBLE = frozenset(
@@ -71,7 +73,12 @@ class Gate:
     def floor_for(self, record: MemoryRecord) -> float:
         """Return the lowest cosine at which a neighbour of this memory is compared with it."""
         # Of a long text, only a near neighbour can be the same claim.
-        return self.floor if len(record.content) > LONG_TEXT_CHARS else self.compare_floor
+        if len(record.content) > LONG_TEXT_CHARS:
+            return self.floor
+        # "We moved our CI to Buildkite" has little in common with where the CI was before.
+        if record.content and _text_of(record.content).may_state_change:
+            return min(self.compare_floor, CHANGE_THRESHOLD)
+        return self.compare_floor
 
 
 def gate_threshold(embedder: str) -> float:
