@@ -450,7 +450,7 @@ def test_the_async_twin_has_every_method() -> None:
         expected = inspect.signature(getattr(Memory, name)).parameters
         assert inspect.signature(getattr(AsyncMemory, name)).parameters == expected, name
     assert list(inspect.signature(Memory).parameters)[:3] == ["path", "url", "token"]
-    touching = {"prompt", "reply", "rate", "compact", "end"}
+    touching = {"prompt", "reply", "rate", "recall", "compact", "end"}
     assert {n for n, v in vars(Session).items() if callable(v) and n[0] != "_"} == touching
 
 

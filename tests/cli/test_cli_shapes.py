@@ -22,6 +22,7 @@ MEMORY = {
     "importance": "float",
     "kind": "str",
     "last_accessed": "str?",
+    "metadata": "dict",
     "origin": "str",
     "pinned": "bool",
     "project": "str?",
@@ -50,9 +51,15 @@ PARTS = dict.fromkeys(
         "text",
         "hybrid",
         "weight",
+        "share",
+        "order",
+        "asked",
+        "told",
+        "soft",
+        "condition",
     ],
     "float",
-)
+) | {"is_standing": "bool", "read_as": "str"}
 CHANGE = {
     "id": "str",
     "entry": "int",
@@ -204,6 +211,7 @@ SHAPES: dict[str, dict[str, Any]] = {
             "full_margin": "float",
         },
         "weighings": "list",
+        "surfaces": "list",
         "project_success_rates": "list",
         "entity_success_rates": "list",
         "latency": {

@@ -69,7 +69,11 @@ _TABLE = {
     "Agents": (
         ("connect", "connect:connect", "Add Meritory to the settings of an agent."),
         ("disconnect", "connect:disconnect", "Remove Meritory from the settings of an agent."),
-        ("uninstall", "connect:uninstall", "Disconnect all agents and say what stays."),
+        (
+            "uninstall",
+            "connect:uninstall",
+            "Disconnect all agents, stop the daemon, and say what stays.",
+        ),
         ("hook", "connect:hook", "Answer one event of an agent's client."),
         ("mcp", "connect:mcp", "Serve the memory tools to an agent over stdio."),
     ),

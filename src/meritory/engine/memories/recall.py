@@ -347,7 +347,7 @@ def _with_earlier(
     earlier = earlier_values(store, scope, [one.memory for one in read])
     found = {one.memory.id for one in read}
     chosen: list[_Ranked] = []
-    for one in read:
+    for one in _present_leading(read, present):
         held = present.get(one.memory.id)
         waiting = [one if held is None else one._replace(until=held.until)]
         if held is not None and held.memory.id not in found:
@@ -361,6 +361,18 @@ def _with_earlier(
                     found.add(value.memory.id)
                     waiting.append(_Ranked(one.at, value.memory, value.until))
     return chosen
+
+
+def _present_leading(read: list[_Ranked], present: Mapping[str, PresentValue]) -> list[_Ranked]:
+    """Return the memories, each present value at the best place of its chain."""
+    by_id = {one.memory.id: one for one in read}
+    ordered: dict[str, _Ranked] = {}
+    for one in read:
+        held = present.get(one.memory.id)
+        if held is not None and held.memory.id in by_id:
+            ordered.setdefault(held.memory.id, by_id[held.memory.id]._replace(at=one.at))
+        ordered.setdefault(one.memory.id, one)
+    return list(ordered.values())
 
 
 def checked_query(query: object) -> str:

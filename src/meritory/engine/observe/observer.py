@@ -48,7 +48,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         "train-predictor",
     ),
     "mcp": (),
-    "predictor": ("crash", "parse_error", "timeout", "train_failure"),
+    "predictor": ("crash", "parse_error", "record", "search", "timeout", "train_failure"),
     "project_folder": (),
     "prompt_record": (),
     "retrieval_counts": (),
