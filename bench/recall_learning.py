@@ -66,6 +66,7 @@ BASE_STRENGTH = 20.0
 # By base the features that it may not know. Age says much about a live agent and misleads where
 # questions come at the end, so learning chooses between the two by the user's own searches.
 BASES: dict[str, tuple[str, ...]] = {"timeless": ("log_age_days",), "recent": ()}
+SHIPPED_BASE = surfaces.BASE_FILE
 NAME = "recall-learning.json"
 # By row and regime, the least that learning must reach as a multiple of the formula, and where.
 BARS: dict[tuple[Start, Regime], tuple[str, float]] = {
@@ -115,8 +116,8 @@ def replay(plan: Plan) -> Served:
     reporter = Reporter(stream, plan.regime, plan.control, rng)
     clock, served = Clock(stream.sessions[0].at), Served(plan)
     with tempfile.TemporaryDirectory() as place:
-        if plan.base is not None:
-            surfaces.BASE_FILE = plan.base
+        # A worker replays several plans: none may keep the base of the one before.
+        surfaces.BASE_FILE = plan.base or SHIPPED_BASE
         if plan.start == "alone":
             surfaces.BASE_FILE = _formula_base(Path(place))
         chosen = {**SETTINGS, "predictor.enabled": plan.start != "formula"}
