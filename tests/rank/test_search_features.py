@@ -37,6 +37,7 @@ def made(**changes: Any) -> SearchFeatureInputs:
         "cosine": np.array([0.5, np.nan, 0.1, 0.2]),
         "plain_cosine": np.array([0.6, np.nan, 0.2, 0.3]),
         "soft_match": 0.0,
+        "told": np.array([0.5, 0.25, 0.0, 0.125]),
         "length_chars": np.array([10, 20, 30, 40]),
         "source_weight": np.ones(HITS),
         "links": Links(np.array([-1, 0, -1, 2]), np.array([1, -1, 3, -1]), np.array([0, 0, 1, 1])),
@@ -65,11 +66,27 @@ def test_a_row_is_about_its_candidate() -> None:
     assert np.allclose(column(table, "session_best"), [0.4, 0.8], atol=1e-3)
     assert np.allclose(column(table, "neighbour"), [0.4, 0.6], atol=1e-3)
     assert np.allclose(column(table, "log_age_days"), [np.log(4.0), 0.0], atol=1e-3)
+    assert column(table, "told") == [0.125, 0.5]
     assert column(table, "is_standing") == [0.0, 1.0]
     assert column(table, "never_used") == [0.0, 1.0]
     assert np.allclose(
         column(table, "log_days_since_useful"), [np.log(11.0), NEVER_LOG_DAYS], atol=1e-2
     )
+
+
+def test_what_others_of_the_session_brought_counts_for_a_memory() -> None:
+    both = search_features(made(links=_linked([0, 0, 0, 0])))
+    used = column(both, "frecency")
+    assert used[0] > 0.0 == used[1]
+    assert np.allclose(column(both, "session_frecency"), [0.0, np.log1p(used[0])], atol=1e-3)
+    # Its own uses do not count, nor those of another session, nor those of memories without one.
+    for sessions in ([0, 0, 1, 1], [-1, 0, 0, -1]):
+        apart = search_features(made(links=_linked(sessions)))
+        assert column(apart, "session_frecency") == [0.0, 0.0]
+
+
+def _linked(sessions: list[int]) -> Links:
+    return Links(np.full(HITS, -1), np.full(HITS, -1), np.array(sessions))
 
 
 def test_what_is_scored_survives_being_recorded() -> None:

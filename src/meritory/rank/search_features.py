@@ -17,12 +17,12 @@ from meritory.rank.usage_history import Usage
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-SEARCH_FEATURE_VERSION = 1
+SEARCH_FEATURE_VERSION = 2
 SEARCH_FEATURES: tuple[str, ...] = (
-    *("score", "own_score", "text", "cosine", "plain_cosine", "soft_match"),
+    *("score", "own_score", "text", "cosine", "plain_cosine", "soft_match", "told"),
     *("session_words", "session_best", "neighbour", "log_length", "log_age_days", "source_weight"),
     *("is_same_project", "is_standing", "importance", "stored_usefulness"),
-    *("log_useful_count", "log_days_since_useful", "frecency", "never_used"),
+    *("log_useful_count", "log_days_since_useful", "frecency", "session_frecency", "never_used"),
 )
 SEARCH_LAYOUT = Layout(SEARCH_FEATURES, SEARCH_FEATURES.index("score"))
 # The best of the formula that the learned order may move; of those behind few are ever relevant.
@@ -43,6 +43,8 @@ class SearchFeatureInputs:
     plain_cosine: ArrayLike
     # How well the words match by meaning; 0 where that was not computed.
     soft_match: ArrayLike
+    # The share of the memory's words that the question has, by meaning.
+    told: ArrayLike
     length_chars: ArrayLike
     source_weight: ArrayLike
     links: Links
@@ -66,6 +68,7 @@ def search_features(inputs: SearchFeatureInputs) -> Floats:
         "cosine": finite(inputs.cosine),
         "plain_cosine": finite(inputs.plain_cosine),
         "soft_match": finite(np.broadcast_to(inputs.soft_match, len(inputs.score))),
+        "told": finite(np.broadcast_to(inputs.told, len(inputs.score))),
         "session_words": unit(
             np.zeros(len(inputs.score)) if links.session_words is None else links.session_words
         ),
@@ -86,6 +89,7 @@ def search_features(inputs: SearchFeatureInputs) -> Floats:
             usage.count > 0.0, np.log1p(np.maximum(usage.days_since, 0.0)), NEVER_LOG_DAYS
         ),
         "frecency": usage.frecency,
+        "session_frecency": np.log1p(_of_others(usage.frecency, links.session[at])),
         "never_used": usage.count == 0.0,
     }
     table = np.empty((len(at), len(SEARCH_FEATURES)))
@@ -105,6 +109,13 @@ def _session_best(own: Floats, links: Links) -> Floats:
     return np.where(
         links.session >= 0, fold_sessions(own, links.session, count)[links.session], own
     )
+
+
+def _of_others(values: ArrayLike, session: Rows) -> Floats:
+    """Return the sum of the values of the other candidates of each one's session."""
+    own = np.broadcast_to(np.asarray(values, np.float64), session.shape)
+    sums = np.bincount(session + 1, own, minlength=1)
+    return np.where(session >= 0, np.maximum(sums[session + 1] - own, 0.0), 0.0)
 
 
 def _better_neighbour(own: Floats, links: Links) -> Floats:

@@ -14,6 +14,7 @@ from learning_kit import WORDS, change, noted, state
 from meritory.domain.predictor import ComparisonQuery
 from meritory.engine.predictor.rollback import rollback_any
 from meritory.engine.predictor.surfaces import base_weights, ranker_of
+from meritory.engine.predictor.train_surface import LEAST_HELD_OUT
 from meritory.model.base import RankingQuery
 from meritory.model.ranker import baseline_weights
 from meritory.rank.search_features import SEARCH_FEATURES, SEARCH_LAYOUT
@@ -118,6 +119,36 @@ def test_recall_learns_what_this_user_needs(desk: Desk) -> None:
     assert not state(desk.memory).surface("prompt").models
 
 
+def test_a_few_held_out_searches_refuse_no_model(desk: Desk) -> None:
+    ids = noted(desk.memory)
+    for number in range(30):
+        asked(desk, f"run-{number}", {ids[0]: 1.0, ids[1]: 1.0})
+    store, user = desk.memory.services.store, desk.memory.scope.user
+    run = store.training_runs(user, 1, "recall")[0]
+    assert 0 < run.skipped_count < LEAST_HELD_OUT
+    values = {gate["name"]: gate["value"] for gate in run.gates}
+    # Those that it was fitted to examine it crosswise; the held-out ones are too few to compare.
+    assert values["canary"] > run.skipped_count
+    assert values["best_kept"] is None
+    assert values["drop"] is None
+
+
+def test_a_model_of_other_features_gives_way_to_the_base(desk: Desk) -> None:
+    ids = noted(desk.memory)
+    plain = [hit.id for hit in desk.memory.recall(QUERY, 5)]
+    opened(desk, -np.ones(SEARCH_LAYOUT.width - 2), 0.1)
+    session = desk.memory.session("run", context="x")
+    assert [hit.id for hit in session.recall(QUERY, 5)] == plain
+    (search,) = desk.memory.services.store.searches(desk.memory.scope.user, "run")
+    assert (search.model_version, search.alpha) == (0, 1.0)
+    # The next model is learned from such searches.
+    for number in range(4):
+        asked(desk, f"later-{number}", {ids[0]: 1.0})
+    recall = state(desk.memory).surface("recall")
+    assert recall.version > 1
+    assert len(recall.models[str(recall.version)]) == SEARCH_LAYOUT.width
+
+
 def test_with_labels_drawn_by_lot_the_formula_serves_alone(desk: Desk) -> None:
     ids = noted(desk.memory)
     rng = np.random.default_rng(3)
@@ -153,7 +184,9 @@ def test_a_model_moves_what_it_prefers(desk: Desk) -> None:
 def test_without_its_model_the_formula_serves_alone(desk: Desk) -> None:
     noted(desk.memory)
     plain = [hit.id for hit in desk.memory.recall(QUERY, 20)]
-    opened(desk, np.ones(3), 0.05)
+    opened(desk, -np.ones(SEARCH_LAYOUT.width), 0.05)
+    recall = replace(state(desk.memory).surface("recall"), models={})
+    change(desk.memory, surfaces={"recall": recall})
     assert [hit.id for hit in desk.memory.recall(QUERY, 20)] == plain
     counts = desk.memory.services.observer.failure_counts()
     assert any(stage == "predictor_search" for stage, _ in counts)

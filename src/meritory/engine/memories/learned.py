@@ -19,7 +19,7 @@ from meritory.domain.session import Candidate, SessionRecord
 from meritory.domain.world import epoch_days
 from meritory.engine.memories.order import PoolMatch
 from meritory.engine.predictor.state import known_state
-from meritory.engine.predictor.surfaces import ranker_of
+from meritory.engine.predictor.surfaces import ranker_of, usable
 from meritory.engine.services import Services
 from meritory.model.base import RankingQuery
 from meritory.rank import fusion, hybrid, usage_history
@@ -77,7 +77,7 @@ def learned_order(
     if services.scorer is None or not len(found.order):
         return alone
     try:
-        state = known_state(services, scope.user).surface(found.surface)
+        state = usable(known_state(services, scope.user).surface(found.surface))
         if not state.is_enabled or (state.alpha == 1.0 and not is_recorded):
             return alone
         at, ids, table = _described(services, scope, found)
@@ -128,6 +128,7 @@ def _described(
         cosine=pool.cosine,
         plain_cosine=pool.raw_cosine,
         soft_match=found.match.soft,
+        told=found.match.told,
         length_chars=pool.length_chars,
         source_weight=found.weight,
         links=links,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import BadCheckpoint
 from meritory.engine.predictor.state import PredictorState
-from meritory.model.ranker import Ranker, baseline_weights
+from meritory.model.ranker import KIND, Ranker, baseline_weights
 from meritory.ports.scorer import BASE_VERSION
 from meritory.rank.search_features import SEARCH_FEATURE_VERSION, SEARCH_FEATURES, SEARCH_LAYOUT
 
@@ -53,6 +53,17 @@ def weights_of(state: PredictorState, version: int) -> Floats:
     if weights.shape != (SEARCH_LAYOUT.width,) or not np.isfinite(weights).all():
         raise BadCheckpoint(f"model {version} is not there", hint="the formula ranks alone")
     return weights
+
+
+def usable(state: PredictorState) -> PredictorState:
+    """Return a state whose model has today's features: one of others gives way to the base.
+
+    The base then serves without influence, and its searches are recorded, so learning goes on.
+    """
+    weights = state.models.get(str(state.version))
+    if weights is None or len(weights) == SEARCH_LAYOUT.width:
+        return state
+    return state.rolled_back(BASE_VERSION, KIND)
 
 
 def ranker_of(state: PredictorState) -> Ranker:

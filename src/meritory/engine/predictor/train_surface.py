@@ -41,6 +41,9 @@ from meritory.store.contract.store import Transaction
 SEARCHES_TRAINED = 500
 SEARCHES_EXAMINED = 100
 FIRST_TRAINING_SEARCHES = 3
+# With fewer held-out searches a model is examined by those alone that it is fitted to, crosswise:
+# a single search would accept or refuse every model.
+LEAST_HELD_OUT = 10
 # Earlier models that a rollback can choose.
 MODELS_KEPT = 3
 _COSINE = SEARCH_FEATURES.index("plain_cosine")
@@ -126,7 +129,8 @@ def trained(services: Services, surface: Surface, order: TrainOrder) -> tuple[Tr
         crossed=list(zip(lessons, scores, strict=True)),
     )
     rng = np.random.default_rng([order.version, zlib.crc32(f"{order.user} {surface}".encode())])
-    exam = examine(model, _lessons(held_out), terms, rng)
+    enough = held_out if len(held_out) >= LEAST_HELD_OUT else []
+    exam = examine(model, _lessons(enough), terms, rng)
     report = TrainReport(
         version=order.version,
         scorer=KIND,
