@@ -1,6 +1,6 @@
 """Training of the small models of recall and prompts, within the job that ends a session.
 
-Such a model is 20 weights, and its fit takes some tens of milliseconds: it needs no process and no
+Such a model is 22 weights, and its fit takes some tens of milliseconds: it needs no process and no
 file. It passes the gates that every model passes.
 """
 
