@@ -17,7 +17,9 @@ class TokenTable:
 
     def __init__(self) -> None:
         self._table = load_table(None)
-        self._lengths = np.full(len(self._table.rows), np.nan, np.float32)
+        # A plain array: each selection of rows from a memory map makes another map.
+        self._rows = np.asarray(self._table.rows).view(np.ndarray)
+        self._lengths = np.full(len(self._rows), np.nan, np.float32)
         # Punctuation marks and the tokenizer's own marks mean nothing.
         vocabulary = self._table.pieces.vocabulary
         self._is_word = np.array([piece.removeprefix("##").isalnum() for piece in vocabulary])
@@ -29,13 +31,13 @@ class TokenTable:
 
     def pieces(self, text: str) -> Pieces:
         """Return the distinct word pieces of a text, ascending."""
-        found = np.unique(np.array(self._table.pieces.encode(text), np.int64))
+        found = np.array(sorted(set(self._table.pieces.encode(text))), np.int64)
         found = found[self._is_word[found]]
         return np.asarray(found[self._row_lengths(found) > 0.0], np.int64)
 
     def cosines(self, left: Pieces, right: Pieces) -> NDArray[np.float32]:
         """Return the cosine of every piece on the left with every piece on the right."""
-        one, other = (self._table.rows[pieces].astype(np.float32) for pieces in (left, right))
+        one, other = (self._rows[pieces].astype(np.float32) for pieces in (left, right))
         one /= self._row_lengths(left)[:, None]
         return np.asarray(one @ other.T / self._row_lengths(right), np.float32)
 
@@ -47,7 +49,7 @@ class TokenTable:
         """Return the lengths of rows before scaling; each is computed once."""
         fresh = pieces[np.isnan(self._lengths[pieces])]
         if len(fresh):
-            rows = self._table.rows[fresh].astype(np.float32)
+            rows = self._rows[fresh].astype(np.float32)
             self._lengths[fresh] = np.linalg.norm(rows, axis=1)
         return self._lengths[pieces]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice, zip_longest
 
 import numpy as np
@@ -119,20 +120,25 @@ def source_weight(
     codes: ArrayLike, confidence: ArrayLike, demotion: ArrayLike, weights: SourceWeights
 ) -> Scores:
     """Return the factor in 0..1 by which provenance, demotions and doubt lower a cosine."""
-    ladder = [getattr(weights, name) for name in PROVENANCE_LADDER]
-    # The minimum over all steps passed: a demotion never raises a score.
-    reached = np.array(
-        [
-            [min(ladder[step : step + count + 1]) for count in range(len(ladder))]
-            for step in range(len(ladder))
-        ]
-    )
+    reached = _reached(tuple(getattr(weights, name) for name in PROVENANCE_LADDER))
     steps, levels = (
         np.clip(finite(given, neutral), 0, _LAST_STEP).astype(np.intp)
         for given, neutral in ((codes, _LAST_STEP), (demotion, 0))
     )
     doubt = 1.0 - unit(confidence, DEFAULT_CONFIDENCE)
     return np.asarray(reached[steps, levels] * (1.0 - weights.confidence_slope * doubt))
+
+
+@lru_cache(maxsize=64)
+def _reached(ladder: tuple[float, ...]) -> Scores:
+    """Return the weight by step on the ladder and number of demotions."""
+    # The minimum over all steps passed: a demotion never raises a score.
+    return np.array(
+        [
+            [min(ladder[step : step + count + 1]) for count in range(len(ladder))]
+            for step in range(len(ladder))
+        ]
+    )
 
 
 def relevance(cosine: ArrayLike, weight: ArrayLike) -> Scores:

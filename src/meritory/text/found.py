@@ -32,11 +32,13 @@ class WordFinder:
     def find(self, text: str) -> tuple[list[bool], int]:
         """Return for each term whether a word begins with its stem, and the number of phrases."""
         plain = _folded(text[:READ_CHARS])
-        found = [
-            any(word in plain and _contains(plain, word) for word in words)
-            for words in self._beginnings
-        ]
-        return found, sum(phrase in plain for phrase in self._phrases)
+        found = [False] * len(self._beginnings)
+        for at, words in enumerate(self._beginnings):
+            for word in words:
+                if word in plain and _contains(plain, word):
+                    found[at] = True
+                    break
+        return found, sum([phrase in plain for phrase in self._phrases])
 
     def find_parts(self, text: str) -> list[bool]:
         """Return for each term whether the text or a part of its identifiers begins with it."""

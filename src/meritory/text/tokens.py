@@ -60,7 +60,7 @@ UNKNOWN = "[UNK]"
 # A longer run of letters is unknown, as in the reference tokenizer.
 MAX_WORD_CHARS = 100
 # Chunks are cached as typed, so one dictionary look-up replaces the analysis of a word.
-MAX_CACHED_CHUNKS = 8_192
+MAX_CACHED_CHUNKS = 32_768
 MAX_CACHED_CHUNK_CHARS = 32
 
 # Python counts some of these as white space; BERT deletes them and joins their neighbours.

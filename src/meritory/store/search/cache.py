@@ -1,4 +1,4 @@
-"""In-memory caches of rows that every ranking needs: the usage history and the traits of memories.
+"""In-memory caches of rows that every ranking needs: usage history, texts and traits of memories.
 
 The database stays the truth. Each cache reads the rows that changed since its last use.
 """
@@ -6,12 +6,13 @@ The database stays the truth. Each cache reads the rows that changed since its l
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from meritory.store.sql.mapper import (
     vector_bytes,
     vector_dimension,
 )
+from meritory.store.sql.memories import fetch_all
 from meritory.text.terms import OPENING_CHARS, query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
 
@@ -233,23 +235,83 @@ _LASTING = """SELECT m.row, m.valid_until, m.id, m.kind, s.project, m.importance
         AND m.trust = 'trusted' AND m.deleted_at IS NULL AND m.superseded_by IS NULL"""
 _COUNTED = """SELECT row, access_count, usefulness FROM memory_stats
     WHERE row IN (SELECT value FROM json_each(?)) AND scope IN (SELECT value FROM json_each(?))"""
+_WORDINGS = """SELECT m.row, m.content, m.kind FROM memories m
+    WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user"""
 # More than any session reads, and still only a few megabytes.
 TRAITS_LIMIT = 50_000
+WORDINGS_LIMIT = 16_384
+# Longer texts are read each time.
+KEPT_CHARS = 2_000
 USERS_KEPT = 64
 
+T = TypeVar("T")
 
-class Traits:
-    """The traits of one user's memories.
 
-    The lasting fields are cached until the memory changes; the counters are always read.
-    """
+class _RowCache(ABC, Generic[T]):
+    """What was read about the memories of one user, by row, until they change."""
+
+    _limit: int
 
     def __init__(self, user: str) -> None:
         self._user = user
         self._lock = threading.Lock()
         self._change = 0
-        # By row: the end of its validity, and the first fields of its trait.
-        self._lasting: dict[int, tuple[str | None, tuple[Any, ...]]] = {}
+        self._kept: dict[int, T] = {}
+
+    @abstractmethod
+    def _fetch(self, connection: SqlConnection, rows: Sequence[int]) -> dict[int, T]:
+        """Read what is cached about rows."""
+
+    def _may_keep(self, found: T) -> bool:
+        return True
+
+    def _known(self, connection: SqlConnection, wanted: Sequence[int], change: int) -> dict[int, T]:
+        """Return what is known about rows; `change` is the last one that the connection sees."""
+        with self._lock:
+            kept = self._kept
+            if len(kept) > self._limit:
+                kept.clear()
+            if kept and change != self._change:
+                # Rows read later may be newer, never older.
+                for (row,) in connection.execute(
+                    "SELECT row FROM memories WHERE user = ? AND change > ?",
+                    (self._user, self._change),
+                ):
+                    kept.pop(row, None)
+            self._change = change
+            missing = [row for row in wanted if row not in kept]
+            fresh = self._fetch(connection, missing) if missing else {}
+            kept.update((row, found) for row, found in fresh.items() if self._may_keep(found))
+            return {row: kept[row] for row in wanted if row in kept} | fresh
+
+
+class Wordings(_RowCache[tuple[str, str]]):
+    """The texts and the kinds of one user's memories."""
+
+    _limit = WORDINGS_LIMIT
+
+    def read(
+        self, connection: SqlConnection, rows: IntArray, change: int
+    ) -> dict[int, tuple[str, str]]:
+        """Return the text and the kind of memories by their rows."""
+        return self._known(connection, rows.tolist(), change)
+
+    def _fetch(self, connection: SqlConnection, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
+        found = fetch_all(connection, _WORDINGS, {"rows": as_json(rows), "user": self._user})
+        return {row: (content, kind) for row, content, kind in found}
+
+    def _may_keep(self, found: tuple[str, str]) -> bool:
+        return len(found[0]) <= KEPT_CHARS
+
+
+# By row: the end of its validity, and the first fields of its trait.
+class Traits(_RowCache[tuple[str | None, tuple[Any, ...]]]):
+    """The traits of one user's memories.
+
+    The lasting fields are cached until the memory changes; the counters are always read.
+    """
+
+    _limit = TRAITS_LIMIT
 
     def read(
         self,
@@ -264,9 +326,7 @@ class Traits:
         `change` is the number of the last change that the connection sees.
         """
         wanted, now_text = rows.tolist(), moment_text(now)
-        with self._lock:
-            self._catch_up(connection, wanted, change)
-            lasting = {row: self._lasting[row] for row in wanted if row in self._lasting}
+        lasting = self._known(connection, wanted, change)
         traits = {}
         for row, access_count, usefulness in connection.execute(
             _COUNTED, (as_json(wanted), as_json(scopes))
@@ -276,37 +336,29 @@ class Traits:
                 traits[row] = Trait._make((*fields, access_count, usefulness))
         return traits
 
-    def _catch_up(self, connection: SqlConnection, wanted: Sequence[int], change: int) -> None:
-        if len(self._lasting) > TRAITS_LIMIT:
-            self._lasting.clear()
-        if self._lasting and change != self._change:
-            # Rows read later may be newer, never older.
-            for (row,) in connection.execute(
-                "SELECT row FROM memories WHERE user = ? AND change > ?", (self._user, self._change)
-            ):
-                self._lasting.pop(row, None)
-        self._change = change
-        missing = [row for row in wanted if row not in self._lasting]
-        if missing:
-            values = {"user": self._user, "rows": as_json(missing), "epoch": EPOCH_JULIAN_DAY}
-            for row, until, *lasting in connection.execute(
-                _LASTING, {**values, "opening": OPENING_CHARS}
-            ):
-                self._lasting[row] = (until, tuple(lasting))
+    def _fetch(
+        self, connection: SqlConnection, rows: Sequence[int]
+    ) -> dict[int, tuple[str | None, tuple[Any, ...]]]:
+        values = {"user": self._user, "rows": as_json(rows), "epoch": EPOCH_JULIAN_DAY}
+        found = connection.execute(_LASTING, {**values, "opening": OPENING_CHARS})
+        return {row: (until, tuple(lasting)) for row, until, *lasting in found}
 
 
-class TraitsCache:
-    """The traits of recent users; safe to share between threads."""
+class ByUser(Generic[T]):
+    """The caches of recent users; safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[str], T]) -> None:
+        self._make = make
         self._lock = threading.Lock()
-        self._traits: OrderedDict[str, Traits] = OrderedDict()
+        self._caches: OrderedDict[str, T] = OrderedDict()
 
-    def of(self, user: str) -> Traits:
-        """Return the traits of one user."""
+    def of(self, user: str) -> T:
+        """Return the cache of one user."""
         with self._lock:
-            traits = self._traits.setdefault(user, Traits(user))
-            self._traits.move_to_end(user)
-            if len(self._traits) > USERS_KEPT:
-                self._traits.popitem(last=False)
-        return traits
+            cache = self._caches.get(user)
+            if cache is None:
+                cache = self._caches[user] = self._make(user)
+            self._caches.move_to_end(user)
+            if len(self._caches) > USERS_KEPT:
+                self._caches.popitem(last=False)
+        return cache

@@ -30,15 +30,15 @@ from meritory.store.contract.memories import (
 )
 from meritory.store.search import search as searches
 from meritory.store.search import spelling
-from meritory.store.search.cache import TraitsCache
+from meritory.store.search.cache import ByUser, Traits, Wordings
 from meritory.store.search.index import Nearest
 from meritory.store.sql.dashboard import SqlDashboardReads
 from meritory.store.sql.feedback import SqlFeedbackReads, SqlFeedbackWrites
 from meritory.store.sql.injections import SqlInjectionReads, SqlInjectionWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
 from meritory.store.sql.links import SqlLinkReads, SqlLinkWrites
-from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader, as_json
-from meritory.store.sql.memories import SqlMemoryReads, fetch_all
+from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
+from meritory.store.sql.memories import SqlMemoryReads
 from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorWrites, TaughtReader
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
@@ -176,7 +176,8 @@ class SqlStore(
     def __init__(self) -> None:
         super().__init__()
         self.damaged = set()
-        self._traits = TraitsCache()
+        self._traits = ByUser(Traits)
+        self._wordings = ByUser(Wordings)
 
     def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
         return self._engine.read_across() if user is None else self._engine.read(user)
@@ -244,13 +245,8 @@ class SqlStore(
     def wordings(self, user: str, rows: IntArray) -> dict[int, tuple[str, str]]:
         """Return the text and the kind of a user's memories by their rows."""
         with self._reading(user) as connection:
-            found = fetch_all(
-                connection,
-                """SELECT m.row, m.content, m.kind FROM memories m
-                    WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user""",
-                {"rows": as_json(rows.tolist()), "user": user},
-            )
-        return {row: (content, kind) for row, content, kind in found}
+            change = self._last_change(connection, user)
+            return self._wordings.of(user).read(connection, rows, change)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         """Return the traits of the live, trusted and valid memories of these rows."""

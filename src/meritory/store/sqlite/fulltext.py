@@ -55,12 +55,15 @@ class Stemmer:
         return [stems[text] for text in texts]
 
     def _tokenize(self, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        with self._lock, self._connection as connection:
-            connection.executemany(
+        with self._lock:
+            self._connection.executemany(
                 "INSERT INTO probe (rowid, term) VALUES (?, ?)", enumerate(terms)
             )
-            rows = connection.execute("SELECT doc, term FROM token ORDER BY doc, offset").fetchall()
-            connection.execute("DELETE FROM probe")
+            rows = self._connection.execute(
+                "SELECT doc, term FROM token ORDER BY doc, offset"
+            ).fetchall()
+            # Rolling back is cheaper than deleting, which tokenizes again.
+            self._connection.rollback()
         tokens: list[list[str]] = [[] for _ in terms]
         for index, token in rows:
             tokens[index].append(token)
