@@ -11,6 +11,11 @@ from meritory.ports.embedder import load_table
 
 Pieces = NDArray[np.int64]
 
+# OpenBLAS computes a product of so many multiplications in one thread. More threads would wait for
+# each other longer than they compute, most of all on a busy machine.
+_ONE_THREAD = 262_144
+_LEAST_COLUMNS = 16
+
 
 class TokenTable:
     """Looks up pieces of texts, their cosines and how much they mean."""
@@ -37,9 +42,15 @@ class TokenTable:
 
     def cosines(self, left: Pieces, right: Pieces) -> NDArray[np.float32]:
         """Return the cosine of every piece on the left with every piece on the right."""
-        one, other = (self._rows[pieces].astype(np.float32) for pieces in (left, right))
+        one = self._rows[left].astype(np.float32)
         one /= self._row_lengths(left)[:, None]
-        return np.asarray(one @ other.T / self._row_lengths(right), np.float32)
+        products = np.empty((len(left), len(right)), np.float32)
+        step = max(_LEAST_COLUMNS, _ONE_THREAD // max(1, one.size))
+        for start in range(0, len(right), step):
+            some = slice(start, start + step)
+            np.matmul(one, self._rows[right[some]].astype(np.float32).T, out=products[:, some])
+        products /= self._row_lengths(right)
+        return products
 
     def weights(self, pieces: Pieces) -> NDArray[np.float64]:
         """Return how much each piece adds to the vector of a text: function words add little."""

@@ -43,9 +43,10 @@ class Bags:
         """Return the bags of texts, each of which has a piece once."""
         flat = np.concatenate([np.empty(0, np.int64), *texts])
         # Marking is several times faster than sorting.
-        number = np.zeros(int(flat.max(initial=-1)) + 1, np.int64)
-        number[flat] = 1
-        distinct = np.flatnonzero(number)
+        is_used = np.zeros(int(flat.max(initial=-1)) + 1, np.bool_)
+        is_used[flat] = True
+        distinct = np.flatnonzero(is_used)
+        number = np.empty(len(is_used), np.int64)
         number[distinct] = np.arange(len(distinct))
         return cls(distinct, number[flat], np.array([len(text) for text in texts], np.int64))
 

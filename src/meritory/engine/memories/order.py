@@ -77,24 +77,32 @@ def match_pool(
     table = token_table()
     asked, idf = _asked(question, pool)
     best = np.argsort(-pool_scores(services, pool, weight, found), kind="stable")[:READ_COUNT]
-    texts = services.store.wordings(scope.user, pool.rows[best])
-    chosen = [at for at in best.tolist() if int(pool.rows[at]) in texts]
-    if not len(asked) or not chosen:
-        return found
-    read = [
-        _read_text(content[:READ_CHARS], kind)
-        for content, kind in (texts[int(pool.rows[at])] for at in chosen)
+    rows = pool.rows[best]
+    texts = services.store.wordings(scope.user, rows)
+    known = [
+        (at, texts[row])
+        for at, row in zip(best.tolist(), rows.tolist(), strict=True)
+        if row in texts
     ]
-    coverage = _cover(table, asked, idf, [one.pieces for one in read])
+    if not len(asked) or not known:
+        return found
+    chosen = [at for at, _ in known]
+    read = [_read_text(content[:READ_CHARS], kind) for _, (content, kind) in known]
+    rules = [
+        (at, one.condition)
+        for at, one in zip(chosen, read, strict=True)
+        if one.condition is not None
+    ]
+    texts_of = [*(one.pieces for one in read), *(condition for _, condition in rules)]
+    both = _cover(table, asked, idf, texts_of)
+    count = len(read)
+    coverage = soft.Coverage(both.asked[:count], both.told[:count])
     found.asked[chosen], found.told[chosen] = coverage.asked, coverage.told
     found.soft[chosen] = soft.soft_scores(coverage)
-    standing = [(at, one.condition) for at, one in zip(chosen, read, strict=True)]
-    rules = [(at, condition) for at, condition in standing if condition is not None]
     if rules:
         places = [at for at, _ in rules]
         found.standing[places] = True
-        conditions = [condition for _, condition in rules]
-        found.condition[places] = _cover(table, asked, idf, conditions).told
+        found.condition[places] = both.told[count:]
     return replace(found, is_over_many=asks_over_many(question.text))
 
 
