@@ -222,6 +222,15 @@ class Finding:
         assert not set(expected) & set(store.wordings("somebody else", rows).values())
         assert store.wordings("default", np.empty(0, np.int64)) == {}
 
+    def test_texts_that_were_read_before_follow_every_change(self, store: Store) -> None:
+        old, other = record(1, "word one"), record(2, "word two")
+        insert(store, old, other)
+        rows = store.search(words_search(DEFAULT, "word")).rows
+        assert len(store.wordings("default", rows)) == 2
+        update(store, old, replace(old, content="word three"))
+        texts = {content for content, _ in store.wordings("default", rows).values()}
+        assert texts == {"word three", "word two"}
+
     def test_a_search_says_how_many_memories_have_each_term(self, store: Store) -> None:
         insert(store, record(1, "word one"), record(2, "word two"))
         pool = store.search(words_search(DEFAULT, "word", "one", "absent"))
