@@ -9,8 +9,9 @@ import os
 import secrets
 import stat
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
@@ -446,15 +447,33 @@ class ScopedMemory:
         limit: int | None = None,
         explain: bool = False,
         session: str | None = None,
-        **filters: Any,
+        *,
+        min_score: float | None = None,
+        kind: str | Sequence[str] | None = None,
+        tags: str | Sequence[str] | None = None,
+        projects: str | Sequence[str] | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> list[Recalled]:
         """Search the scope, in a session and projects of the scope only."""
         self._grant.require_session(self.services, session)
-        names = filters.get("projects")
-        for name in [names] if isinstance(names, str) else names or ():
+        for name in [projects] if isinstance(projects, str) else projects or ():
             if not self._grant.fits(self.scope.agent, name or None):
                 raise _outside()
-        return self._memory.recall(query, limit, explain, session, **filters)
+        return self._memory.recall(
+            query,
+            limit,
+            explain,
+            session,
+            min_score=min_score,
+            kind=kind,
+            tags=tags,
+            projects=projects,
+            since=since,
+            until=until,
+            metadata=metadata,
+        )
 
     def page(
         self,

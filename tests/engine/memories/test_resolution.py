@@ -100,7 +100,7 @@ def test_a_merge_drops_no_value(memory: Memory, old_text: str, new_text: str) ->
 
 def test_an_update_supersedes(memory: Memory) -> None:
     old = inferred(memory, OLD)
-    result = store(memory, "The team meets online since the move", (old, "update"))
+    result = store(memory, "The team meets online", (old, "update"))
     assert result.memory is not None and result.outcome == "superseded"
     assert memory.get(old.id).superseded_by == result.memory.id
     assert "replaces" in memory.history(old.id)[-1].why

@@ -70,13 +70,16 @@ class Gate:
     # For a neighbour that is compared.
     compare_floor: float
 
-    def floor_for(self, record: MemoryRecord) -> float:
-        """Return the lowest cosine at which a neighbour of this memory is compared with it."""
+    def floor_for(self, record: MemoryRecord, *, is_bulk: bool = True) -> float:
+        """Return the lowest cosine at which a neighbour of this memory is compared with it.
+
+        In bulk, such as an import, far neighbours of stated changes would double the cost.
+        """
         # Of a long text, only a near neighbour can be the same claim.
         if len(record.content) > LONG_TEXT_CHARS:
             return self.floor
         # "We moved our CI to Buildkite" has little in common with where the CI was before.
-        if record.content and _text_of(record.content).may_state_change:
+        if not is_bulk and _text_of(record.content).may_state_change:
             return min(self.compare_floor, CHANGE_THRESHOLD)
         return self.compare_floor
 

@@ -48,6 +48,8 @@ from meritory.text.terms import index_words
 
 BATCH_LIMIT = 512
 NEIGHBOUR_LIMIT = 8
+# More drafts at once are an import.
+FEW_DRAFTS = 16
 # Fields that a memory takes over from its draft unchanged, and those that an update may change.
 SHARED_FIELDS = tuple(
     draft_field.name
@@ -267,8 +269,10 @@ class WriteBatch:
         items = [item for item in group if gate.embedder in item.memory.vectors]
         # What is stored whatever is near needs no search, which grows with the store.
         judged = [item for item in items if not item.is_kept]
-        for floor in sorted({gate.floor_for(item.record) for item in judged}):
-            asked = [item for item in judged if gate.floor_for(item.record) == floor]
+        is_bulk = len(judged) > FEW_DRAFTS
+        floor_of = {item.record.id: gate.floor_for(item.record, is_bulk=is_bulk) for item in judged}
+        for floor in sorted(set(floor_of.values())):
+            asked = [item for item in judged if floor_of[item.record.id] == floor]
             matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
             is_wanted = near_or_related([item.record.content for item in asked], gate.floor)
             probe = NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor, is_wanted)
@@ -276,8 +280,7 @@ class WriteBatch:
             self._near |= zip(ids, self._transaction.nearest(probe), strict=True)
         if len(items) < 2 or not judged:
             return
-        floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
-        floors[[item.is_kept for item in items]] = np.inf
+        floors = np.array([floor_of.get(item.record.id, np.inf) for item in items], np.float32)
         # Drafts of this batch are neighbours of each other, too.
         matrix = np.stack([item.memory.vectors[gate.embedder] for item in items])
         cosines = np.tril(matrix @ matrix.T, -1)
@@ -559,7 +562,7 @@ def relink(
     transaction.drop_open_links(record.user, record.id)
     if gate is None or gate.embedder not in vectors or not record.is_live:
         return
-    matrix, floor = vectors[gate.embedder][None, :], gate.floor_for(record)
+    matrix, floor = vectors[gate.embedder][None, :], gate.floor_for(record, is_bulk=False)
     probe = NeighbourProbe(record.scope, gate.embedder, matrix, NEIGHBOUR_LIMIT + 1, floor)
     near = [one for one in transaction.nearest(probe)[0] if one.memory.id != record.id]
     verdict = judge(record, near[:NEIGHBOUR_LIMIT], gate.floor, by_person=False)
