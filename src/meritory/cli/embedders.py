@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from meritory.cli.command import command, current_home, group
-from meritory.cli.output import Answer, bar
+from meritory.cli.output import Answer, bar, note
+from meritory.settings.home import prepare_home
 
 ENCODERS_FOLDER = "encoders"
 ENCODERS = ("minilm",)
@@ -32,7 +33,8 @@ def embedder_get(name: str, given: str | None) -> Answer:
     file = current_home() / ENCODERS_FOLDER / f"{name}.encoder"
     with bar("getting the weights"):
         weights = minilm.find_weights(Path(given).expanduser() if given else None)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    note(*filter(None, [prepare_home(current_home())]))
+    file.parent.mkdir(exist_ok=True, mode=0o700)
     shape = minilm.convert(weights, file)
     size = file.stat().st_size
     return Answer(
