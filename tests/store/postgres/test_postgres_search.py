@@ -256,7 +256,7 @@ def test_copies_of_tenants_are_let_go_of(
             assert len(store.traits(scope, found.rows, NOW)) == 12
             assert sum(map(len, store._views._indexes.values())) <= 30
     assert list(store._views._indexes) == names[-2:]
-    assert list(store._traits._traits) == names[-2:]
+    assert list(store._traits._caches) == names[-2:]
 
 
 @pytest.mark.parametrize(("count", "exact_rows"), [(1, 1_000), (6, 1_000), (3, 10)])
