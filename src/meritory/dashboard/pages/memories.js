@@ -132,7 +132,8 @@ function show(list, page, chosen, explain, draw, api, signal) {
               "small",
               { class: "mono" },
               Object.entries(one.parts)
-                .map(([name, value]) => `${name} ${score(value)}`)
+                .filter(([, value]) => value !== "" && value !== false)
+                .map(([name, value]) => `${name} ${typeof value === "number" ? score(value) : value}`)
                 .join(" · "),
             )
           : null,
