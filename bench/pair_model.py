@@ -1,8 +1,8 @@
 """Train the model of unsure chains: `python -m bench.pair_model [--write]`.
 
 It learns from the tune half of `bench.everyday` alone: the labelled pairs, texts that are near each
-other in the conversations of that half (as a rule two claims), and the same change said of somebody
-else. Every figure is of pairs of conversations, and of blocks of the hand-written file, that the
+other in the conversations of that half (usually two claims), and the same change said of another
+person. Every figure is of pairs of conversations, and of blocks of the hand-written file, that the
 model was not trained on. `--control` trains on shuffled labels, which must find next to nothing.
 """
 
@@ -34,7 +34,7 @@ NEWER, NEUTRAL = ("update", "newer"), ("same", "near")
 # Texts of the tune half's conversations: see the head of mined_tune.tsv.
 REALMEM, BEAM, LOCOMO = ("Kenta_Tanaka", "Kim_Ji_young"), range(1, 11), 5
 NEIGHBOURS, NEIGHBOUR_FLOOR, WEAK_PER_SET, MADE = 8, 0.35, 4_000, 600
-# A near pair of a conversation is as a rule two claims, but nobody labelled it.
+# A near pair of a conversation is usually two claims, but it has no label.
 WEAK_WEIGHT, MINED_WEIGHT, DECIDED_WEIGHT = 0.25, 6.0, 0.3
 # Lines of the hand-written file that stand together are about the same classes.
 BLOCK, FOLDS = 40, 6
@@ -56,7 +56,7 @@ class Example:
 
     @property
     def is_weak(self) -> bool:
-        """Whether nobody labelled it."""
+        """Whether it has no label."""
         return self.pair.kind in ("neighbour", "made")
 
 
@@ -104,7 +104,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def neighbours(known: set[tuple[str, str]], embedder: StaticEmbedder) -> Iterator[Example]:
-    """Yield near pairs of conversations, and the same change said of somebody else."""
+    """Yield near pairs of conversations, and the same change said of another person."""
     found: dict[str, list[Example]] = {}
     source = np.random.default_rng(SEED)
     for group, told in conversations():

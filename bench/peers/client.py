@@ -32,7 +32,7 @@ class Client:
 
     def __init__(self, python: Path, adapter: Path, home: Path, variant: str = "") -> None:
         home.mkdir(parents=True, exist_ok=True)
-        # A file, because a pipe that nobody reads would stop a talkative peer.
+        # A file: a pipe that is not read would block a peer that prints much.
         self._log = (home / "worker.log").open("w+", encoding="utf-8", errors="replace")
         self._process = subprocess.Popen(
             [str(python), "-I", str(WORKER), str(adapter), variant],

@@ -211,7 +211,7 @@ class MemoryLink(Carried):
 
     @property
     def is_unsure(self) -> bool:
-        """Return whether the newer memory probably gives a newer value; nobody decided."""
+        """Return whether the newer memory probably gives a newer value, undecided."""
         return self.decision is None and self.kind == "unsure"
 
 

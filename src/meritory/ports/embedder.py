@@ -131,7 +131,7 @@ def checked(raw: ArrayLike, count: int, dimension: int | None, name: str) -> Vec
     return found
 
 
-# Kinds that answer from files of this machine: to open one is cheap and asks nobody.
+# Kinds that read local files: they open quickly and need no network.
 FILE_KINDS = frozenset({"static", "encoder"})
 ENCODER_PREFIX = "encoder:"
 

@@ -36,7 +36,7 @@ Ids = NDArray[np.intp]
 
 
 class Encoder:
-    """The network: pieces in, one row per text out. Texts lie end to end, so nothing is padded."""
+    """The network: pieces in, one row per text out. Texts are concatenated, not padded."""
 
     def __init__(self, shape: EncoderShape, arrays: dict[str, NDArray[Any]]) -> None:
         self.shape = shape

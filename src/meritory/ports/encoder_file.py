@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from meritory.domain.errors import PortError
 
 FORMAT = "meritory-encoder-1"
-# Arrays start at multiples of this, so that they can be used where they lie.
+# Arrays start at multiples of this, so that they can be used in place.
 _ALIGN = 64
 _LENGTH_BYTES = 8
 _TYPES = ("|i1", "<f4")
 _INT8_MAX = 127.0
-# What a row's scale is called beside its weights.
+# The suffix of the array with the scales of an array's rows.
 SCALE = ".scale"
 
 Floats = NDArray[np.float32]
@@ -63,7 +63,7 @@ def with_int8(weights: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
 
 
 def write_encoder(path: Path, shape: EncoderShape, arrays: Arrays) -> None:
-    """Write the file in one step, so that nobody ever reads half of it."""
+    """Write the file atomically."""
     places: dict[str, dict[str, Any]] = {}
     end = 0
     for name, array in arrays.items():

@@ -11,6 +11,7 @@ import pytest
 from meritory import InputError, Memory, NotFound, SecretFound, Source
 from meritory.domain.memory import WriteResult
 from meritory.engine.memories.gate import COMPARE_THRESHOLD
+from meritory.engine.memories.write import FEW_DRAFTS
 from meritory.settings import load_settings
 from places import Places
 
@@ -129,6 +130,14 @@ def test_a_stated_change_finds_a_former_value_in_other_words(memory: Memory) -> 
     assert (result.outcome, result.other_id) == ("superseded", old.id)
     assert result.cosine is not None and result.cosine < COMPARE_THRESHOLD
     assert memory.get(apart.id).superseded_by is None
+
+
+def test_an_import_compares_a_stated_change_with_near_texts_only(memory: Memory) -> None:
+    old = memory.remember("We use Buildkite for CI")
+    lines = [f"Ticket {number} is about invoices" for number in range(FEW_DRAFTS)]
+    results = memory.remember_many([*lines, "We moved our CI to GitHub Actions"])
+    assert results[-1].outcome == "stored"
+    assert memory.get(old.id).superseded_by is None
 
 
 def test_a_batch_sees_its_own_earlier_items(memory: Memory) -> None:

@@ -69,7 +69,7 @@ class LearnedOrder:
 def learned_order(
     services: Services, scope: Scope, found: FormulaOrder, *, is_recorded: bool
 ) -> LearnedOrder:
-    """Return the scores after the model had its say; the formula's own if it has none.
+    """Return the scores in the learned order; the formula's own if the model has no influence.
 
     A memory that moves takes over the score of its new place.
     """

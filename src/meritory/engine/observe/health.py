@@ -105,7 +105,7 @@ def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
         return any(store.totals(user)["live"] for user in store.users())
     plain = json.loads(info.spec)
     if spec.kind == plain.get("kind") and spec.kind in FILE_KINDS:
-        # The file decides, not where it lies; a release may bring another one.
+        # The file's name decides, not its path: a release may bring another file.
         with contextlib.suppress(PortError):
             return info.name != open_embedder(spec).name
     return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
