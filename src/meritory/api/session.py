@@ -96,12 +96,10 @@ class Session(RunningSession):
 
     def recall(self, query: str, limit: int | None = None) -> list[Recalled]:
         """Return the memories that answer a query best; recall learns from what helped of them."""
-        from meritory.domain.policy import RECALL_LIMIT
         from meritory.engine.memories import recall
 
-        services, wanted = self._backend.services, RECALL_LIMIT if limit is None else limit
-        with services.observer.timed("recall"):
-            return recall.recall(services, self._scope, query, wanted, session=self.key)
+        services, scope = self._backend.services, self._scope
+        return recall.answer(services, scope, query, limit, {}, explain=False, session=self.key)
 
     def reply(self, text: str) -> RatingsTaken:
         """Take the ratings at the end of the agent's reply."""

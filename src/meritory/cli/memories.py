@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _OTHERS_READ = 1_000
 _OTHERS_NAMED = 3
-_SHARE = click.FloatRange(0.0, 1.0)
+SHARE = click.FloatRange(0.0, 1.0)
 _ENTITIES = RecordView(
     Field("id", read=lambda entity: f"{entity.kind}:{entity.name}"),
     Field("kind", "kind"),
@@ -302,8 +302,8 @@ def read_metadata(pairs: Iterable[str]) -> dict[str, Any]:
 @many_option("--metadata", "metadata", "NAME=VALUE", "A field for filters; may be repeated.")
 @click.option("--project", metavar="NAME", help="The project it belongs to. Default: none.")
 @click.option("--agent", metavar="NAME", help="The agent it belongs to. Default: all.")
-@click.option("--importance", type=_SHARE, help="How important it is, 0 to 1.  [default: 0.5]")
-@click.option("--confidence", type=_SHARE, help="How certain it is, 0 to 1.  [default: 0.8]")
+@click.option("--importance", type=SHARE, help="How important it is, 0 to 1.  [default: 0.5]")
+@click.option("--confidence", type=SHARE, help="How certain it is, 0 to 1.  [default: 0.8]")
 @click.option("--pin", is_flag=True, help="Always show it to the agent.")
 @click.option(
     "--about", multiple=True, metavar="THING[/ASPECT]", help="Its subject; may be repeated."
@@ -354,8 +354,8 @@ def remember(text: str, project: str | None, agent: str | None, **options: Any) 
 @many_option("--metadata", "metadata", "NAME=VALUE", "Replaces all metadata; repeatable.")
 @click.option("--project", metavar="NAME", help="The project it belongs to.")
 @click.option("--agent", metavar="NAME", help="The agent it belongs to.")
-@click.option("--importance", type=_SHARE, help="How important it is, 0 to 1.")
-@click.option("--confidence", type=_SHARE, help="How certain it is, 0 to 1.")
+@click.option("--importance", type=SHARE, help="How important it is, 0 to 1.")
+@click.option("--confidence", type=SHARE, help="How certain it is, 0 to 1.")
 @click.option("--pin/--unpin", default=None, help="Always show it to the agent, or no longer.")
 @click.option("--valid-from", metavar="TIME", help="Start of its validity (ISO 8601, UTC).")
 @click.option("--valid-until", metavar="TIME", help="End of its validity.")

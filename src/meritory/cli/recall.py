@@ -16,7 +16,7 @@ from meritory.cli.command import (
     opened,
     scope_options,
 )
-from meritory.cli.memories import elsewhere, memory_table, read_metadata
+from meritory.cli.memories import SHARE, elsewhere, memory_table, read_metadata
 from meritory.cli.output import Answer, Block, Field, RecordView, note, number, to_json
 from meritory.domain.codec import record_to_dict
 from meritory.domain.memory import KINDS, NOTHING_KNOWN
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from meritory.domain.memory import Recalled
 
 RECALL_LIMIT_MAX = 1_000
-_SHARE = click.FloatRange(0.0, 1.0)
 _LEGS = ("cosine", "share", "text", "hybrid", "weight", "order")
 _FITS = ("asked", "told", "soft", "condition")
 _COMPOSITE = ("composite", "relevance", "recency", "usefulness", "confidence", "frequency")
@@ -37,7 +36,7 @@ _COMPOSITE = ("composite", "relevance", "recency", "usefulness", "confidence", "
 @click.argument("query")
 @limit_option(None, RECALL_LIMIT_MAX, "How many at most. Default: 10.")
 @click.option("--explain", is_flag=True, help="Show every number behind each score.")
-@click.option("--min-score", type=_SHARE, help="The lowest score; 0 shows the best in any case.")
+@click.option("--min-score", type=SHARE, help="The lowest score; 0 shows the best in any case.")
 @many_option("--kind", "kind", "KIND", "Only this kind; may be repeated.", type=click.Choice(KINDS))
 @many_option("--tag", "tags", "WORD", "Only with this tag; repeated: with all of them.")
 @many_option("--of-project", "projects", "NAME", "Only of this project; may be repeated.")

@@ -59,6 +59,14 @@ def test_a_search_counts_what_it_returned_and_nothing_else(desk: Desk) -> None:
     assert desk.memory.get(desk.memory.recall(HERON, limit=1)[0].id).access_count == 0
 
 
+def test_a_search_within_a_session_counts_as_well(desk: Desk) -> None:
+    desk.note(*NOTES)
+    with desk.memory.session("run-1", context="staging") as session:
+        hits = [hit.content for hit in session.recall("staging database heron", limit=2)]
+    counter_of(desk.memory).flush()
+    assert hits and counts(desk.memory) == dict.fromkeys(hits, 1)
+
+
 def test_our_own_searches_count_nothing(desk: Desk) -> None:
     desk.note(*NOTES)
     recall(desk.memory.services, desk.memory.scope, HERON, 3)

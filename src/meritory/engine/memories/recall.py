@@ -100,7 +100,7 @@ def answer(
     """Return the memories that answer a query best, by the filters given, and count them."""
     count = RECALL_LIMIT if limit is None else limit
     wanted = make_filter(given)
-    within = narrowed(scope, given["projects"])
+    within = narrowed(scope, given.get("projects"))
     with services.observer.timed("recall"):
         hits = recall(
             services, within, query, count, explain=explain, session=session, wanted=wanted
